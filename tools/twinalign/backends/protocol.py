@@ -197,8 +197,8 @@ class Backend(Protocol):
     def held_parameters(self, optimizer: Optimizer) -> list[Tensor]:
         """Every parameter that an optimizer was given."""
 
-    def learning_rate(self, optimizer: Optimizer) -> float:
-        """The rate of the next step, of several parameter groups the first one's."""
+    def learning_rate(self, optimizer: Optimizer, parameter: Tensor | None = None) -> float:
+        """The rate of the next step: of a parameter, else of the first group."""
 
     def rate_factor(self, optimizer: Optimizer) -> float:
         """What the first group multiplies the optimizer's own rate by: a group's rate is a factor in paddle."""

@@ -130,11 +130,11 @@ class Case:
         the number of samples it was measured on. Switches on train.
 
         For any training loop, the following are recorded by hooks on the model's calls in training mode and on the
-        steps of its optimizers, unless the case records a curve of that name itself: `learning_rate`, `gradient_norm`
-        (as the optimizer receives it, after clipping), `weight_norm.PARAMETER` and `buffer_norm.BUFFER` after each step
-        (without running variances), `ema_distance` (between the trained parameters and parameters of the same names in
-        another part of the model that no optimizer updates), `batch_size`, and `batch_rms`, the root mean square of the
-        model's inputs.
+        steps of its optimizers, unless the case records a curve of that name itself: `learning_rate` (that of the
+        parameter which comes first in the model), `gradient_norm` (as the optimizer receives it, after clipping),
+        `weight_norm.PARAMETER` and `buffer_norm.BUFFER` after each step (without running variances), `ema_distance`
+        (between the trained parameters and parameters of the same names in another part of the model that no optimizer
+        updates), `batch_size`, and `batch_rms`, the root mean square of the model's inputs.
 
         With `record.checkpoint(save)` and `record.resume()` a long training can continue where it was stopped
         (`twinalign.stages.checkpoints.TrainingRecord`). With `--seeds`, `seed` differs from training to training.

@@ -7,6 +7,7 @@ values up to rounding.
 import abc
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,14 +15,16 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
-from twinalign.causes.registry import Cause, Variant, Within, cause, enter, known_causes
+from twinalign.causes.registry import Cause, Explanation, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.fitting import fitting_number
+from twinalign.replay.helper_edits import told_inside
 from twinalign.replay.moved_statements import moved, moved_in_other_words
 from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_lines import LinesVariant, lines_of
+from twinalign.replay.several_lines import MANY_VALUES, MANY_WRONG, SHARE_OF_LINES, several
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
@@ -160,8 +163,20 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
             causes = {(c.id, c.find): c for phase in filter(component.tries, phases) for c in known_causes(phase)}
             examined = _ExaminedComponent(component, causes.values())
             found = prove(examined, BUDGET)
+            if found is not None and examined.line is None and isinstance(examined.applied, LinesVariant):
+                found = _told_inside(component, found, examined.applied)
             stopped = BUDGET.stopped(examined.not_tried)
     return {"explanation": found.to_json() if found else None, "stopped": stopped}
+
+
+def _told_inside(component: Component, found: Explanation, lines: LinesVariant) -> Explanation:
+    def run(variant: LinesVariant | None, moved: float) -> Mapping[str, np.ndarray]:
+        with variant.apply() if variant is not None else contextlib.nullcontext():
+            return component.run()
+
+    many = sum(map(np.size, component.reference.values())) > MANY_VALUES
+    told = told_inside(found.text, found.evidence, lines, run) if many else None
+    return Explanation(found.id, told[0], evidence=told[1]) if told else found
 
 
 class _ExaminedComponent(Examined):
@@ -173,8 +188,8 @@ class _ExaminedComponent(Examined):
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
         for known in filter(wanted, self._causes):
-            for variant in known.variants(self._component):
-                yield known, variant
+            with contextlib.suppress(Exception):  # what a cause runs to find its variants may not run
+                yield from ((known, variant) for variant in known.variants(self._component))
 
     def may_name(self, line: Any, variant: Any) -> bool:
         said, values = map(float, _DECIMAL.findall(variant.detail)), self._component.port.values()
@@ -195,7 +210,9 @@ class _ExaminedComponent(Examined):
         evidence: dict[str, Any] = {"unexplained_error": 1.0, "remaining_error": found.share}
         if isinstance(variant, LinesVariant):
             evidence["lines_of_port"] = variant.lines_of_port
-        return Outcome(True, found.share <= SHARE, found.share, evidence)
+        wrong = sum(np.size(component.port[name]) for name in wrong_names(component))
+        many = isinstance(variant, LinesVariant) and wrong >= MANY_WRONG
+        return Outcome(True, found.share <= (SHARE_OF_LINES if many else SHARE), found.share, evidence)
 
 
 def repeats(component: Component) -> bool:
@@ -245,6 +262,12 @@ def line_of_port(component: Component) -> Iterator[Variant]:
     yield from moved(lines)
     yield from (narrowed(one, lambda part: _gives_port(component, part)) for one in lines)
     yield from moved_in_other_words(lines)
+    yield from several(lines, functools.partial(_begins, component), functools.partial(_gives_port, component))
+
+
+def _begins(component: Component, variant: Variant | None) -> Mapping[str, np.ndarray]:
+    with variant.apply() if variant is not None else contextlib.nullcontext():
+        return component.begins()
 
 
 def _gives_port(component: Component, variant: Variant) -> bool:

@@ -118,8 +118,15 @@ def _is_exchange(
         and _layouts(before) == _layouts(after)
         and not _takes_of_pair(after)
         and not _has_parts_of_complex(after)
+        and _nones(after) <= _nones(before)
         and not {name for name in _calls(after) if name.rpartition(".")[2] in _OTHERWISE}
     )
+
+
+def _nones(code: ast.AST) -> int:
+    """How often None stands in a tuple, as torch wants it for the gradient of what is no tensor."""
+    members = [one for node in ast.walk(code) if isinstance(node, ast.Tuple) for one in node.elts]
+    return sum(isinstance(one, ast.Constant) and one.value is None for one in members)
 
 
 def _is_part(some: Sequence[str], whole: Sequence[str]) -> bool:

@@ -59,6 +59,23 @@ class HelperEdit:
         return self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno
 
 
+def told_inside(
+    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run
+) -> tuple[str, dict[str, Any]] | None:
+    """Text and evidence of an explanation that names `lines`, with the line inside of a function that they call.
+
+    None if they call no function of the port's own, or no edit of one is known.
+    """
+    edit = mended_helper(lines, run)
+    if edit is None:
+        return None
+    head, found, end = text.rpartition(lines.detail)
+    joint = "" if found else "; "
+    said = f"{head}{joint}{edit.text}; called by {found or 'the line'}{end if found else ''}"
+    places = [edit.line_of_port, *evidence["lines_of_port"]]
+    return said, {**evidence, "lines_of_port": places, "helper_edit": edit.to_json() | {"of": text}}
+
+
 def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     """The edit of a function that a line of the port calls with which the line does what the reference's does.
 

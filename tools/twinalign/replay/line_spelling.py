@@ -15,13 +15,25 @@ IMPORTED = "_twinalign_imported"
 
 def in_torch(node: ast.AST, code: Code, old: ast.AST | None, helpers: Helpers) -> Any:
     """A piece of the port's code whose names of paddle, and attributes, are looked up in `paddle_spelling`."""
-    made = _Spelling(code, helpers).visit(copy.deepcopy(node))
+    made = _Spelling(code, helpers).visit(_with_nones(copy.deepcopy(node), old))
     line = getattr(old, "lineno", None)
     for inner in ast.walk(made):
         if line is not None and isinstance(inner, (ast.expr, ast.stmt)):
             inner.lineno = inner.end_lineno = line
             inner.col_offset = inner.end_col_offset = 0
     return made
+
+
+def _with_nones(node: ast.AST, old: ast.AST | None) -> ast.AST:
+    """What is returned with None where the reference's line has it: torch's gradients of what is no tensor."""
+    if not (isinstance(node, ast.Return) and isinstance(old, ast.Return) and isinstance(old.value, ast.Tuple)):
+        return node
+    mine = [] if node.value is None else node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+    none = [isinstance(one, ast.Constant) and one.value is None for one in old.value.elts]
+    if any(none) and len(mine) == none.count(False):
+        left = iter(mine)
+        node.value = ast.Tuple([ast.Constant(None) if one else next(left) for one in none], ast.Load())
+    return node
 
 
 class _Spelling(ast.NodeTransformer):

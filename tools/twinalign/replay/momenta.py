@@ -1,7 +1,11 @@
 """Other ways in which the momentum of a moving average may run over the steps, from the one that was seen."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from twinalign.patching import Around, replaced
 
 Momentum = Callable[[int, float], float]
 """Of the number of the step, from 0, and the momentum that was seen there."""
@@ -39,3 +43,18 @@ def in_words(text: str, momentum: Momentum, seen: Mapping[int, float]) -> str:
         ", ".join(f"{m:.6g}" for m in one) for one in ([momentum(*p) for p in first], [m for _, m in first])
     )
     return f"{text}: {ours}, … in place of {theirs}, …"
+
+
+def with_momenta(change: Callable[[float], float]) -> Around:
+    """A training in which the momentum of each batch norm is what `change` makes of it."""
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        norms = [m for m in model.modules() if hasattr(m, "running_mean")]
+        layers = [m for m in norms if isinstance(getattr(m, "momentum", None), float)]
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(replaced(layer, "momentum", change(layer.momentum)))
+            yield
+
+    return around

@@ -11,6 +11,7 @@ from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording, sample
 from twinalign.replay.code_lines import noted
+from twinalign.verdict.array_difference import root_mean_square
 
 STAGE = "backward"
 MOST_STEPS = 6
@@ -19,6 +20,10 @@ LEAST_STEPS = 3
 SCHEDULED_STEPS = 32
 """Steps for which the schedule is asked, if it answers for so many."""
 _PERIOD = 1021
+# Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
+# Adam, AdamW, NAdam and Adagrad: updates 6e-8 of their root mean square, moments 2e-7, second moments 1.3e-5.
+FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4, "infinity_norm": 1e-6}
+_EPSILON = float(np.finfo(np.float64).eps)
 
 
 @noted
@@ -172,3 +177,14 @@ def quantities(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         else:
             found[key] = array
     return found
+
+
+def floors_of(compared: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """What rounding and float32 constants may leave of the reference's `quantities`, from the recording they are of."""
+    floors = {}
+    for key, array in compared.items():
+        step, quantity, name = key.split(".", 2)
+        floors[key] = FLOORS[quantity] * root_mean_square(array)
+        if quantity == "update":
+            floors[key] += 4 * _EPSILON * root_mean_square(recorded[f"{step}.parameter.{name}"])
+    return floors

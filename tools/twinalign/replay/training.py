@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalNames
-from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, WEIGHT_NORM
+from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
 from twinalign.replay.code_lines import noted
@@ -28,6 +28,7 @@ _FLOAT32 = 2.0**-24
 _SAME = 1e-6
 """Relative difference of a gradient's norm that float32 constants may make."""
 _ROUNDING = 1e-12
+_SAME_RATE, _SAME_MULTIPLE = 1e-9, 1e-6
 _OF_ROUNDING = 1e-3
 _SHOWN = 6
 _FLOOR_FACTOR = 16.0
@@ -78,12 +79,38 @@ def first_apart(reference: Curves, port: Curves, floors: Mapping[str, float], na
     return float(steps[0]) * whole / len(theirs) if name == GRADIENT_NORM else float(steps[0]) + whole - len(theirs)
 
 
+def multiples(reference: Curves, port: Curves, names: Iterable[str]) -> list[tuple[str, float]]:
+    """Those curves of the port that are a multiple of the reference's, and the factor."""
+    found = []
+    for name in names:
+        theirs, ours = reference.get(name), port[name]
+        if theirs is not None and theirs.shape == ours.shape and theirs.any():
+            factor = float(ours @ theirs / (theirs @ theirs))
+            allowed = _SAME_MULTIPLE * root_mean_square(ours)  # the proof then decides
+            if factor and distance(factor * theirs, ours) <= allowed < distance(theirs, ours):
+                found.append((name, factor))
+    return found
+
+
 def with_rates(reference: np.ndarray, port: np.ndarray) -> Callable[[Curves], Curves]:
     """Replace the recorded rates: the reference's loop reports the rates that it sets, not those that it steps at."""
     return lambda curves: {
         name: port[: len(points)] if np.array_equal(points, reference[: len(points)]) else points
         for name, points in curves.items()
     }
+
+
+def told_as(port: Curves, rates: Mapping[str, Sequence[float]], curves: Curves) -> Curves:
+    """Curves with the port's learning rate, if this is one of the `rates` that parameters have stepped at.
+
+    What is recorded is that of an optimizer's first parameter, which need not come first in the other framework.
+    """
+    steps, ours = len(curves.get(LEARNING_RATE, ())), port.get(LEARNING_RATE, np.zeros(0))
+    if not 0 < steps <= len(ours):
+        return curves
+    known = (rate[:steps] for rate in rates.values() if len(rate) >= steps)
+    stepped = any(np.allclose(rate, ours[:steps], rtol=_SAME_RATE, atol=0.0) for rate in known)
+    return {**curves, LEARNING_RATE: ours[:steps]} if stepped else curves
 
 
 def moves_less(reference: Curves, port: Curves) -> bool:

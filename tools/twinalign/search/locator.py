@@ -30,6 +30,7 @@ from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once
 from twinalign.search.layers import LayerFaults, locate_layers
 from twinalign.search.metric import locate_metric
 from twinalign.search.moved_between import note_moves
+from twinalign.search.observed import locate_observed
 from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
 from twinalign.search.ties import TieSearch
@@ -45,6 +46,7 @@ _COMPONENTS = {
     "backward": ("optimizer", locate_optimizer),
     "data": ("data", locate_data),
     "metric": ("metric", locate_metric),
+    "forward": ("observe", locate_observed),
     "train": ("training", locate_training),
 }
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.optimizer.schedule import explain_schedule
-from twinalign.causes.optimizer.subject import explain_steps, floors_of
+from twinalign.causes.optimizer.subject import explain_steps
 from twinalign.files.recordings import Recording
-from twinalign.replay.optimizer import STAGE, quantities, record_schedule, record_steps
+from twinalign.replay.optimizer import STAGE, floors_of, quantities, record_schedule, record_steps
 from twinalign.search.components import ComponentContext
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES

@@ -186,13 +186,16 @@ class _Watch:
         if not self._is_mine(optimizer):
             return
         self._report()
-        gradients = {id(p): p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None}
+        held = {id(p): p for p in self._backend.held_parameters(optimizer)}
+        gradients = {key: p.grad for key, p in held.items() if p.grad is not None}
         self._gradient_norms = dict(zip(gradients, self._backend.norms(list(gradients.values())), strict=True))
         number = self._optimizers.index(id(optimizer))
         end = f".{number + 1}" if number else ""
         self._gradient_curve = GRADIENT_NORM + end
         self._see(self._gradient_curve, math.hypot(*self._gradient_norms.values()))
-        self._see(LEARNING_RATE + end, self._backend.learning_rate(optimizer))
+        # Of the model's first parameter: groups may stand in another order.
+        first = next((p for p in self._trained.values() if id(p) in held), None)
+        self._see(LEARNING_RATE + end, self._backend.learning_rate(optimizer, first))
 
     def _after_clipping(self, norm: Any, pairs: Any) -> None:
         """An optimizer of paddle clips inside of its step; what this leaves is what others clip before theirs."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
+from twinalign.verdict.arrangements import rearranged
 from twinalign.verdict.initial_scale import deviation_ratio, fitting_factors
 from twinalign.verdict.initializers import Initializer, described, families_of, fitting, kolmogorov
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
@@ -26,6 +27,7 @@ _ENOUGH_FOR_MOMENTS = 1000
 """Values from which means and deviations are normally distributed well enough out to six deviations."""
 _ORTHOGONAL = 1e-4
 _DEVIATION = "the deviation is"
+_FIXED = "values that no seed changes differ"
 _UNITS = 4
 """Units in the last place by which tables computed by one formula may differ."""
 
@@ -202,7 +204,7 @@ def _difference(first: _Tensor, second: _Tensor, seeded: Sequence[bool], level: 
     fixed = ~random[0]
     largest = np.abs(first.draws).max()
     if (np.abs(first.draws[0] - second.draws[0])[fixed] > _UNITS * np.finfo(np.float32).eps * largest).any():
-        return "values that no seed changes differ"
+        return _FIXED
     if not random[0].any():
         return None
     if None not in (first.gram, second.gram) and first.orthogonal != second.orthogonal:
@@ -277,6 +279,8 @@ def _named(
         remedy = known[0][0].written_for(shape, own_shape) if known[0] else None
     families = [set[str]() if one.constant is not None else families_of(one.draws) for one in (first, second)]
     scaled = text.startswith(_DEVIATION) and len(families[0]) == 1 and families[0] == families[1]
+    if first.is_table and second.is_table and text == _FIXED:
+        said[1] = rearranged(first.draws[0], second.draws[0], shape) or said[1]
     cause = _cause(place[2], shape, first, second, known, families)
     if scaled:
         cause = cause or "initializer_scale_differs"

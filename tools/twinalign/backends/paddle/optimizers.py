@@ -18,13 +18,16 @@ def held_parameters(optimizer: Any) -> list[Any]:
     return [p for item in given for p in (item["params"] if isinstance(item, dict) else [item])]
 
 
-def learning_rate(optimizer: Any) -> float:
-    return float(optimizer.get_lr()) * rate_factor(optimizer)
+def learning_rate(optimizer: Any, parameter: Any = None) -> float:
+    return float(optimizer.get_lr()) * (rate_factor(optimizer) if parameter is None else _factor_of(parameter))
 
 
 def rate_factor(optimizer: Any) -> float:
-    first = next(iter(held_parameters(optimizer)), None)
-    return float(getattr(first, "optimize_attr", {}).get("learning_rate", 1.0))
+    return _factor_of(next(iter(held_parameters(optimizer)), None))
+
+
+def _factor_of(parameter: Any) -> float:
+    return float(getattr(parameter, "optimize_attr", {}).get("learning_rate", 1.0))
 
 
 def set_learning_rate(optimizer: Any, rate: float) -> None:

@@ -22,8 +22,10 @@ def held_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def learning_rate(optimizer: torch.optim.Optimizer) -> float:
-    return float(optimizer.param_groups[0]["lr"])
+def learning_rate(optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None = None) -> float:
+    groups = optimizer.param_groups
+    own = (group for group in groups if any(one is parameter for one in group["params"]))
+    return float(next(own, groups[0])["lr"])
 
 
 def rate_factor(optimizer: torch.optim.Optimizer) -> float:

@@ -18,7 +18,7 @@ from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Explanation, Variant, known_causes
 from twinalign.replay.budget import BUDGET
-from twinalign.replay.helper_edits import mended_helper
+from twinalign.replay.helper_edits import told_inside
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.repeating import not_repeated
@@ -213,13 +213,10 @@ class _ExaminedUnit(Examined):
 
     def told_inside(self, found: Explanation) -> Explanation:
         """The explanation with the line inside of the port's own function that a wrong line calls, if it is known."""
-        edit = mended_helper(self.applied, self._subject.run) if isinstance(self.applied, LinesVariant) else None
-        if edit is None or self.line is not None:
+        if self.line is not None or not isinstance(self.applied, LinesVariant):
             return found
-        head, _, detail = found.text.partition(": ")
-        lines = [edit.line_of_port, *found.evidence["lines_of_port"]]
-        evidence = {**found.evidence, "lines_of_port": lines, "helper_edit": edit.to_json() | {"of": found.text}}
-        return Explanation(found.id, f"{head}: {edit.text}; called by {detail}", evidence=evidence)
+        told = told_inside(found.text, found.evidence, self.applied, self._subject.run)
+        return Explanation(found.id, told[0], evidence=told[1]) if told else found
 
     def same(self, one: Variant, other: Variant, share: float = 1e-9) -> bool:
         return all(self._same_in(one, other, draw, share) for draw in DRAWS)

@@ -10,13 +10,10 @@ from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
+from twinalign.replay.usual_recipes import DECAY_FACTORS, DECAYS, Choice, choices
 
 DECAY = "weight_decay"
-USUAL = (0.01, 0.05, 0.1, 0.3, 0.02, 0.2, 0.5, 1e-3, 1e-4, 5e-4, 4e-5, 5e-5, 1e-5, 1e-6, 1.5e-6)
-"""Coefficients that recipes of the field use."""
-FACTORS = (10.0, 0.1, 0.5, 2.0, 100.0, 0.01)
 _OWN_NAMES = ("weight_decay", "regularization_coeff", "coeff", "lars_weight_decay")
-Choice = Callable[[str], bool]
 
 
 def port_coefficients(subject: OptimizerSubject) -> list[float]:
@@ -34,19 +31,6 @@ def decoupled(subject: OptimizerSubject) -> bool:
     """Whether the reference's optimizer shrinks the weights beside the gradient, as AdamW does."""
     by_name = "adamw" in type(subject.make_optimizer()).__name__.lower()
     return any(group.get("decoupled_weight_decay", by_name) for group in subject.group_of.values())
-
-
-def choices(dimensions: Callable[[str], int]) -> dict[str, Choice]:
-    """Sets of parameters that recipes treat apart, by what they are called and their number of axes."""
-    exempt = ("pos_embed", "position", "cls_token", "class_token", "dist_token", "relative_position")
-    return {
-        "biases": lambda name: name.rpartition(".")[2] == "bias",
-        "one-dimensional parameters": lambda name: dimensions(name) <= 1,
-        "scales of normalisation layers": lambda name: dimensions(name) <= 1 and not name.endswith("bias"),
-        "normalisation layers": lambda name: "norm" in name.lower() or ".bn" in f".{name.lower()}",
-        "position embeddings and tokens": lambda name: any(word in name for word in exempt),
-        "weights of more than one dimension": lambda name: dimensions(name) > 1,
-    }
 
 
 def _without(choice: Choice) -> StepChange:
@@ -130,7 +114,7 @@ def decay_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
             settings=lambda moment: {DECAY: moment.group.get(DECAY, 0.0) * share},
         )
 
-    candidates = [*port_coefficients(subject), *(present * factor for factor in FACTORS), *USUAL]
+    candidates = [*port_coefficients(subject), *(present * factor for factor in DECAY_FACTORS), *DECAYS]
     yield from (variant(value) for value in dict.fromkeys(candidates) if value not in (0.0, present))
     yield from fitted(subject, variant, present * 1.5)
 
@@ -145,7 +129,7 @@ def decay_added(subject: OptimizerSubject) -> Iterator[Variant]:
                 f"with {coefficient:.6g}", change=_added(lambda moment: coefficient, lambda name: True, as_l2)
             )
 
-        yield from (variant(value) for value in (*port_coefficients(subject), *USUAL) if value)
+        yield from (variant(value) for value in (*port_coefficients(subject), *DECAYS) if value)
         yield from fitted(subject, variant, 0.01)
 
 

@@ -1,28 +1,25 @@
-"""Settings that parameters have in the port and other groups in the reference, such as decays that are exchanged.
-
-All parameters take steps with the value of every group; with which of them the steps of a kind of parameters are the
-port's is what the port gives these.
-"""
+"""Settings that parameters have in the port and not in the reference, such as decays that groups have exchanged."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
-from twinalign.causes.component import is_refuted
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed
 from twinalign.replay.changed_steps import Moment, StepChange
+from twinalign.replay.own_settings import in_groups
 
-_MOST_VALUES = 8
+_MOST_PAIRS = 12
 
 
-def _values(subject: OptimizerSubject, key: str, further: Iterable[float]) -> dict[float, Callable[[int], float]]:
-    """Each value that a group has in the last step, with the value of that group by the step; then `further` ones."""
-
-    def in_step(name: str, step: int) -> float:
-        return float(subject.settings[step][name][key])
-
-    found = {float(own[key]): functools.partial(in_step, name) for name, own in subject.group_of.items() if key in own}
-    return {**{float(value): functools.partial(lambda value, _: value, value) for value in further}, **found}
+def _settings(subject: OptimizerSubject, key: str, others: Mapping[str, float], moment: Moment) -> dict[str, float]:
+    """A setting with its value of the last step: that of the group that has it then, or in proportion to the own."""
+    if moment.name not in others:
+        return {}
+    value, now, last = others[moment.name], subject.settings[moment.step], subject.group_of
+    own = float(last[moment.name].get(key, 0.0))
+    same = next((name for name, group in last.items() if group.get(key) == value), None)
+    if same is not None:
+        return {key: float(now[same][key])}
+    return {key: float(now[moment.name][key]) * value / own if own else value}
 
 
 def of_other_groups(
@@ -30,32 +27,14 @@ def of_other_groups(
 ) -> Iterator[tuple[str, StepChange]]:
     """What the port gives its parameters for a setting, if two values have changed places, or else if they have not.
 
-    None if no value gives the steps of some parameters: then something else is wrong; and none of a training, whose
-    curves tell of no parameter alone. `further` are values that no group of the reference needs to have.
+    None if no value gives the steps of some parameters: then something else is wrong. `further` are values that no
+    group of the reference needs to have.
     """
-
-    def kind(name: str) -> tuple[Any, ...]:
-        return (*subject.kind(name), float(subject.group_of.get(name, {}).get(key, 0.0)))
-
-    values, fitting = _values(subject, key, further), {kind(n): list[float]() for n in getattr(subject, "names", ())}
-    for value, at in values.items() if fitting and 1 < len(values) <= _MOST_VALUES else ():
-        with subject.changed("", settings=lambda moment, at=at: {key: at(moment.step)}).apply():
-            taken = subject.run()
-        wrong = {kind(name.split(".", 2)[2]) for name, array in taken.items() if is_refuted(subject, {name: array})}
-        for one in fitting.keys() - wrong:
-            fitting[one].append(value)
-    others = {one: fits[0] for one, fits in fitting.items() if fits and one[-1] not in fits}
-    pairs = {(one[-1], value) for one, value in others.items()}
-    swapped = len(pairs) == 2 and pairs == {(new, old) for old, new in pairs}
-    if not others or not all(fitting.values()) or exchanged != swapped:
-        return
-    said = []
-    for old, new in sorted(pairs):
-        names = [n for n in subject.judged if (k := kind(n)) in others and (k[-1], others[k]) == (old, new)]
-        said.append(f"{new:g} in place of {old:g} for {listed(names)}")
-
-    def settings(moment: Moment) -> dict[str, float]:
-        own = kind(moment.name)
-        return {key: values[others[own]](moment.step)} if own in others else {}
-
-    yield "; ".join(said), StepChange(settings=settings)
+    own = {name: float(group[key]) for name, group in subject.group_of.items() if key in group}
+    values = list(dict.fromkeys([*map(float, further), *own.values()]))
+    for others in subject.own_values(own, values, functools.partial(functools.partial, _settings, subject, key)):
+        pairs = in_groups(own, others)
+        swapped = len(pairs) == 2 and pairs.keys() == {(new, old) for old, new in pairs}
+        if pairs and exchanged == swapped and len(pairs) <= _MOST_PAIRS:
+            said = (f"{new:.6g} in place of {old:.6g} for {listed(names)}" for (old, new), names in pairs.items())
+            yield "; ".join(said), StepChange(settings=functools.partial(_settings, subject, key, others))

@@ -9,24 +9,13 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import enter_rows, fitted
+from twinalign.causes.optimizer.decay import DECAY, port_coefficients, reference_coefficient
 from twinalign.causes.optimizer.groups import of_other_groups
-from twinalign.causes.optimizer.subject import OptimizerSubject, batch_size, linear_scaling, listed, step_cause
+from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
+from twinalign.replay.usual_recipes import CLIP_NORMS, METHODS, factors
 from twinalign.verdict.array_difference import distance
-
-_CLIP_NORMS = (1.0, 5.0, 10.0, 0.1, 3.0, 2.0, 0.5, 0.25, 0.3, 0.02, 0.01, 20.0, 40.0, 100.0)
-
-
-def factors(subject: OptimizerSubject) -> list[tuple[str, float]]:
-    """Factors by which rates and gradients go wrong, with what they stand for."""
-    batch = batch_size(subject.case)
-    found = [(str(n), float(n)) if up else (f"1/{n}", 1 / n) for n in (10, 2, 4, 8) for up in (True, False)]
-    if batch > 1:
-        found += linear_scaling(batch)
-        found += [(f"{batch}, the batch: a sum, not a mean", float(batch)), (f"1/{batch}, the batch", 1 / batch)]
-    found += [("100", 100.0), ("1/100", 0.01), ("1000", 1000.0), ("1/1000", 0.001)]
-    return list({value: (text, value) for text, value in reversed(found)}.values())[::-1]
 
 
 def _times(
@@ -48,8 +37,13 @@ def _at_rate(factor: float, names: Collection[str] | None = None) -> StepChange:
     return StepChange(settings=settings)
 
 
-def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], float]) -> dict[str, StepChange]:
-    """Each group at `rate` of its own, which torch takes as it is, and of the optimizer's, which paddle multiplies."""
+def _with_group_rates(
+    subject: OptimizerSubject, rate: Callable[[float, float], float], decays: Iterable[float] = ()
+) -> dict[str, StepChange]:
+    """Each group at `rate` of its own, which torch takes as it is, and of the optimizer's, which paddle multiplies.
+
+    With one of `decays` as well, where those of the groups have no effect either.
+    """
     rates = [group["lr"] for group in subject.group_of.values()]
     base = subject.make_optimizer().defaults.get("lr")
     if len(set(rates)) < 2 or not base:
@@ -61,7 +55,13 @@ def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], 
         scheduled = subject.settings[moment.step][first]["lr"] / subject.group_of[first]["lr"]
         return {"lr": rate(moment.group["lr"], base * scheduled)}
 
-    return {"": StepChange(settings=settings)}
+    def decayed(decay: float, moment: Moment) -> dict[str, float]:
+        return {**settings(moment), DECAY: decay}
+
+    found = {"": StepChange(settings=settings)}
+    for decay in decays:
+        found[f"and all are decayed with {decay:.6g}"] = StepChange(settings=functools.partial(decayed, decay))
+    return found
 
 
 @step_cause()
@@ -87,7 +87,7 @@ def scaled(moment: Moment, factor: float) -> Any:
 
 
 def _gradient_multiples(subject: OptimizerSubject) -> Iterator[Variant]:
-    named = [*factors(subject), *((f"2^{power}, a loss scale", 2.0**power) for power in (15, 16, 10, 8))]
+    named = [*factors(subject.case), *((f"2^{power}, a loss scale", 2.0**power) for power in (15, 16, 10, 8))]
     yield from _times(subject, named, lambda factor: StepChange(gradient=lambda moment: scaled(moment, factor)))
 
 
@@ -112,21 +112,13 @@ def parameters_exchanged(subject: OptimizerSubject) -> Iterator[Variant]:
         )
 
 
-_METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("SGD", {}),
-    ("SGD", {"momentum": 0.9}),
-    ("SGD", {"momentum": 0.9, "nesterov": True}),
-    *((name, {}) for name in ("Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax")),
-)
-
-
 @step_cause(rank=1)
 def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
     """Another optimizer is used."""
     from twinalign.backends.torch.reference_only.changed_training import make_optimizer
 
     group, own = next(iter(subject.group_of.values())), type(subject.make_optimizer()).__name__
-    methods = [(kind, settings) for kind, settings in _METHODS if kind != own or settings]
+    methods = [(kind, settings) for kind, settings in METHODS if kind != own or settings]
     decays = dict.fromkeys([float(group.get("weight_decay", 0.0)), 0.0])
     for (kind, settings), decay in itertools.product(methods, decays):
         given = {**settings, "weight_decay": decay}
@@ -139,7 +131,7 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
 def _bounds(subject: OptimizerSubject) -> Iterable[float]:
     """The bound that the port's optimizer has, else usual ones."""
     own = [subject.facts.get(name) for name in ("clip_norm", "max", "clip_value")]
-    return dict.fromkeys(float(value) for value in own if isinstance(value, (int, float))) or _CLIP_NORMS
+    return dict.fromkeys(float(value) for value in own if isinstance(value, (int, float))) or CLIP_NORMS
 
 
 def _added(subject: OptimizerSubject) -> tuple[float, ...]:
@@ -198,7 +190,7 @@ def _summed(moment: Moment) -> Any:
 
 enter_rows("optimizer", OptimizerSubject, "change", (
     ("learning_rate_factor", "the optimizer updates the parameters with a multiple of the learning rate",
-     {"difference": "param_group_lr_multiplier"}, lambda s: _times(s, factors(s), _at_rate)),
+     {"difference": "param_group_lr_multiplier"}, lambda s: _times(s, factors(s.case), _at_rate)),
     ("learning_rate_of_some", "some parameters have another learning rate",
      {"difference": "param_group_sticky", "rank": 2},
      lambda s: [*_times(s, [], lambda factor: _at_rate(factor, set(s.wrong)), f"{listed(s.wrong)}: "),
@@ -209,7 +201,8 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      {"difference": "grad_accumulation", "rank": 1}, _gradient_multiples),
     ("group_rate_ignored",
      "the learning rates of parameter groups have no effect: all parameters use the optimizer's rate",
-     {"difference": "param_group_lr_multiplier", "rank": -1}, lambda s: _with_group_rates(s, lambda own, base: base)),
+     {"difference": "param_group_lr_multiplier", "rank": -1}, lambda s: _with_group_rates(
+         s, lambda own, base: base, dict.fromkeys([reference_coefficient(s), *port_coefficients(s), 0.0]))),
     ("group_rate_multiplied",
      "the learning rates of parameter groups multiply the optimizer's rate in place of replacing it",
      {"difference": "param_group_lr_multiplier", "rank": -1},

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import Component, enter_rows, explain, fitted
-from twinalign.causes.optimizer.subject import batch_size, linear_scaling
 from twinalign.causes.registry import Variant, cause
 from twinalign.replay.optimizer import STAGE, ask_schedule, start
+from twinalign.replay.usual_recipes import batch_size, linear_scaling
 from twinalign.verdict.array_difference import root_mean_square
 
 MOST_SHIFT = 8

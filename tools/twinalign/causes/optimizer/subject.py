@@ -9,25 +9,19 @@ from __future__ import annotations
 import functools
 import itertools
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from twinalign.case.definition import Case
 from twinalign.causes.component import Component, explain, is_refuted, remainder, repeats, wrong_names
 from twinalign.causes.registry import Variant, cause
 from twinalign.files.recordings import Recording, sample
 from twinalign.replay.changed_steps import ChangedSteps, Moment, StepChange
-from twinalign.replay.optimizer import STAGE, gradient_of_step, quantities, start
-from twinalign.stages.context import step_inputs
-from twinalign.verdict.array_difference import root_mean_square
+from twinalign.replay.optimizer import STAGE, floors_of, gradient_of_step, quantities, start
+from twinalign.replay.own_settings import MOST_VALUES, Values, of_kinds
 
-# Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
-# Adam, AdamW, NAdam and Adagrad: updates 6e-8 of their root mean square, moments 2e-7, second moments 1.3e-5.
-FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4, "infinity_norm": 1e-6}
-_EPSILON = float(np.finfo(np.float64).eps)
 _TRIED_SIZE = 200_000
 _TRIED_OF_A_KIND, _FEW_SETTINGS = 2, 4
 
@@ -127,6 +121,23 @@ class OptimizerSubject(ChangedSteps, Component):
 
     def changed(self, detail: str, **change: Any) -> Variant:
         return self.variant(detail, change=StepChange(**change))
+
+    def own_values(
+        self, own: Values, values: Sequence[float], settings: Callable[[Values], Callable[[Moment], Mapping[str, Any]]]
+    ) -> Iterator[dict[str, float]]:
+        """The port's values of a setting that is `own` in the reference, of the parameters that have other ones."""
+        kinds = {name: (*self.kind(name), own.get(name)) for name in self.names}
+
+        def refuted(value: float) -> set[str]:
+            with self.changed("", settings=settings(dict.fromkeys(own, value))).apply():
+                taken = self.run()
+            return {name.split(".", 2)[2] for name, array in taken.items() if is_refuted(self, {name: array})}
+
+        fitting = of_kinds(kinds, values, refuted) if 1 < len(values) <= MOST_VALUES else {}
+        others = {kind: fits[0] for kind, fits in fitting.items() if fits and kind[-1] not in fits}
+        if others and all(fitting.values()):
+            all_kinds = {name: (*self.kind(name), own.get(name)) for name in self.judged}
+            yield {name: others[kind] for name, kind in all_kinds.items() if kind in others}
 
     def run(self) -> dict[str, np.ndarray]:
         with self.backend.no_grad():
@@ -242,32 +253,9 @@ def _sample_of(array: np.ndarray) -> np.ndarray:
     return np.asarray(sample(array), dtype=np.float64)
 
 
-def floors_of(compared: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """What rounding and float32 constants may leave of the reference's `quantities`, from the recording they are of."""
-    floors = {}
-    for key, array in compared.items():
-        step, quantity, name = key.split(".", 2)
-        floors[key] = FLOORS[quantity] * root_mean_square(array)
-        if quantity == "update":
-            floors[key] += 4 * _EPSILON * root_mean_square(recorded[f"{step}.parameter.{name}"])
-    return floors
-
-
 def listed(names: Sequence[str]) -> str:
     """The first of several parameters, as they are named in a variant."""
     return ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
-
-
-def batch_size(case: Any) -> int:
-    """Number of samples in a step; 1 where nothing tells it, as in a case that only trains."""
-    given = {} if type(case).inputs is Case.inputs else step_inputs(case)
-    return next((array.shape[0] for array in given.values() if array.ndim), 1)
-
-
-def linear_scaling(batch: int) -> list[tuple[str, float]]:
-    """Factors by which a rate is off where it is scaled with the batch and should not be, or the other way round."""
-    named = f"the linear scaling of a batch of {batch}"
-    return [(f"{batch}/256, {named}", batch / 256), (f"256/{batch}, {named} missing", 256 / batch)]
 
 
 def explain_steps(

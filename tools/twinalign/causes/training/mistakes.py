@@ -1,6 +1,5 @@
 """Causes in a training: what its loop records, clears, steps and averages, and its recipe of rates, decay and norms."""
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -12,15 +11,12 @@ from twinalign.causes.component import enter_rows, wrong_names
 from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
 from twinalign.files.curve_names import BUFFER_NORM, EMA_DISTANCE, LEARNING_RATE, WEIGHT_NORM
-from twinalign.patching import Around, replaced
+from twinalign.patching import replaced
 from twinalign.replay.fitting import factor_without
 from twinalign.replay.left_out_averages import Distances, left_out, listed
-from twinalign.replay.momenta import Momentum, in_words, other_momenta, scaled
-from twinalign.replay.training import Curves, moves_less, with_rates
-from twinalign.verdict.array_difference import distance, root_mean_square
-
-_SAME = 1e-6
-"""A curve is a multiple of another that differs by more if at most this is left of it; the proof then decides."""
+from twinalign.replay.momenta import Momentum, in_words, other_momenta, scaled, with_momenta
+from twinalign.replay.training import Curves, moves_less, multiples, with_rates
+from twinalign.verdict.array_difference import root_mean_square
 
 
 def _changed() -> Any:
@@ -71,16 +67,7 @@ def _fitting(subject: TrainingSubject, make: Callable[[float], Variant], name: s
 
 
 def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
-    """Curves of the port that are a multiple of the reference's, and the factor."""
-    found = []
-    for name in wrong_names(subject):
-        reference, port = subject.reference.get(name), subject.port[name]
-        if reference is not None and reference.shape == port.shape and reference.any():
-            factor = float(port @ reference / (reference @ reference))
-            allowed = _SAME * root_mean_square(port)
-            if factor and distance(factor * reference, port) <= allowed < distance(reference, port):
-                found.append((name, factor))
-    return found
+    return multiples(subject.reference, subject.port, wrong_names(subject))
 
 
 def _leaving_out(period: int, *taken: int) -> Any:
@@ -192,24 +179,9 @@ def training_rates(subject: TrainingSubject) -> Iterator[Variant]:
         yield _at_rates_of_port(subject, f"{port[at]:.6g} for {reference[at]:.6g} at step {at}", reference, port)
 
 
-def _with_momenta(change: Callable[[float], float]) -> Around:
-    """A training in which the momentum of each batch norm is what `change` makes of it."""
-
-    @contextlib.contextmanager
-    def around(model: Any) -> Iterator[None]:
-        norms = [m for m in model.modules() if hasattr(m, "running_mean")]
-        layers = [m for m in norms if isinstance(getattr(m, "momentum", None), float)]
-        with contextlib.ExitStack() as stack:
-            for layer in layers:
-                stack.enter_context(replaced(layer, "momentum", change(layer.momentum)))
-            yield
-
-    return around
-
-
 def _other_momenta(subject: TrainingSubject) -> Iterator[Variant]:
     def times(factor: float) -> Variant:
-        return subject.variant(f"{factor:.6g} times that of the reference", around=_with_momenta(lambda m: factor * m))
+        return subject.variant(f"{factor:.6g} times that of the reference", around=with_momenta(lambda m: factor * m))
 
     return _fitting(subject, times, _wrong_statistics(subject)[0])
 
@@ -223,7 +195,7 @@ enter_rows("train", TrainingSubject, "around", (
     ("training_batch_norm_momentum",
      "batch norms weigh old and new statistics by the other framework's convention (momentum m for 1 - m)",
      {"difference": "bn_momentum", "rank": -1, "where": _wrong_statistics},
-     lambda s: {"": _with_momenta(lambda momentum: 1.0 - momentum)}),
+     lambda s: {"": with_momenta(lambda momentum: 1.0 - momentum)}),
     ("training_batch_norm_other_momentum", "batch norms weigh new statistics by another momentum",
      {"rank": 1, "where": _wrong_statistics}, _other_momenta),
 ))  # fmt: skip

@@ -3,7 +3,7 @@
 import collections
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from twinalign.causes.registry import cause
 from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
 from twinalign.patching import Around, replaced
 from twinalign.replay.changed_steps import Moment, StepChange
+from twinalign.replay.own_settings import Values, read_off, unseen_beside
 from twinalign.replay.short_training import Followed, ShortTrainings, all_allowed
-from twinalign.replay.training import STAGE, Curves, first_apart, floors_of, read_curves
+from twinalign.replay.training import STAGE, Curves, first_apart, floors_of, read_curves, told_as
 
 
 class TrainingSubject(OptimizerSubject):
@@ -54,6 +55,7 @@ class TrainingSubject(OptimizerSubject):
         self.parameters: dict[str, Any] = {}
         self._optimizer: Any = None
         self._norms: list[dict[str, float]] = []
+        self._rates: dict[str, list[float]] = {}
         self.judged: list[str] = []
         with np.load(weights["path"], allow_pickle=False) as stored:
             self.axes = {name: stored[name].ndim for name in stored}
@@ -81,13 +83,36 @@ class TrainingSubject(OptimizerSubject):
             return self.finish(self.reference)
         if changed and self.impatient and self._cannot_be:
             return {}
-        followed = Followed(self.port, self._allowed if self.impatient else {}, self.finish, self.until)
+        self._rates.clear()
+        finish = self.finish or (functools.partial(told_as, self.port, self._rates) if self.change.settings else None)
+        followed = Followed(self.port, self._allowed if self.impatient else {}, finish, self.until)
         # A line of the port, which changes neither, may read and prepare batches.
         return self._trainings.run(self.around or self._stepping(self.change, wrong), followed, changed)
 
     def begins(self) -> Curves:
-        with replaced(self, "until", (next((n for n in self.reference if n.startswith(WEIGHT_NORM)), ""), 0)):
+        return self._until(0)
+
+    def _until(self, step: int) -> Curves:
+        with replaced(self, "until", (next((n for n in self.reference if n.startswith(WEIGHT_NORM)), ""), step)):
             return self.run()
+
+    def own_values(
+        self, own: Values, values: Sequence[float], settings: Callable[[Values], Callable[[Moment], Mapping[str, Any]]]
+    ) -> Iterator[dict[str, float]]:
+        """Read off the sizes after the first step in which one differs."""
+        norms = {name: WEIGHT_NORM + name for name in own if WEIGHT_NORM + name in self.port.keys() & self.reference}
+        if self.first == np.inf or self.gradients_apart or f"{GRADIENT_NORM}.2" in self.port | self.reference:
+            return
+        at = int(self.first)
+
+        def left(given: Values) -> dict[str, float]:
+            with self.changed("", settings=settings(given)).apply():
+                curves = self._until(at)
+            return {name: float(curves[norm][at] - self.port[norm][at]) for name, norm in norms.items()}
+
+        wrong, allowed = [n for n in self.wrong if n in norms], {n: self.floors[norm] for n, norm in norms.items()}
+        if wrong and (others := read_off(own, wrong, values, left, allowed)) is not None:
+            yield from unseen_beside(own, others, self.dimensions)
 
     def holds_everywhere(self) -> bool:
         return True
@@ -136,6 +161,8 @@ class TrainingSubject(OptimizerSubject):
                 self.schedule(moments)
             with replaced(self, "change", StepChange()) if optimizer in right else contextlib.nullcontext():
                 self.take_step(optimizer, moments)
+            for moment in moments:
+                self._rates.setdefault(moment.name, []).append(float(moment.group.get("lr", np.nan)))
 
         return taking_steps(take, make, outermost=change.make is not None or self.gradients_apart)
 

@@ -243,7 +243,8 @@ def at_rates(rates: Sequence[float]) -> Around:
         def before(optimizer: Any) -> None:
             number = numbers[id(optimizer)] = numbers.get(id(optimizer), -1) + 1
             kept[:] = [(group, group["lr"]) for group in optimizer.param_groups]
-            first = kept[0][1]
+            of = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+            first = next((of[id(p)] for p in model.parameters() if id(p) in of), kept[0][1])  # as it is recorded
             for group, rate in kept:
                 wanted = rates[min(number, len(rates) - 1)]
                 group["lr"] = wanted * (rate / first if first else 1.0)

@@ -27,8 +27,14 @@ _SAME_THING = {
 }  # fmt: skip
 _OTHER_ATTRIBUTES = {
     "_mean": "running_mean", "_variance": "running_var", "_epsilon": "eps", "_num_heads": "num_heads",
-    "_stride": "stride", "_padding": "padding", "_groups": "groups", "_dilation": "dilation", "sublayers": "modules",
+    "_stride": "stride", "_padding": "padding", "_groups": "groups", "_dilation": "dilation",
 }  # fmt: skip
+_LISTED: dict[str, Callable[..., list[Any]]] = {
+    "parameters": lambda layer, include_sublayers=True: list(layer.parameters(include_sublayers)),
+    "buffers": lambda layer, include_sublayers=True: list(layer.buffers(include_sublayers)),
+    "sublayers": lambda layer, include_self=False: list(layer.modules())[0 if include_self else 1 :],
+}
+"""Methods whose results paddle gives as lists, which can be gone through twice."""
 _LAYERS = {**_SAME_THING, "upsample": "interpolate", "zeropad": "pad"}
 """Layers of paddle's, in lower case → the functions that do it, where these are not named after them."""
 _CONTAINERS = {"nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat"}
@@ -83,6 +89,8 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
         return _OF_OPTIMIZERS[name](value) if name in _OF_OPTIMIZERS else getattr(value, name)
     if isinstance(value, torch.nn.Linear) and name == "weight":
         return value.weight.t()
+    if isinstance(value, torch.nn.Module) and name in _LISTED:
+        return functools.partial(_LISTED[name], value)
     if isinstance(value, torch.nn.Module):
         for spelled in (name, _OTHER_ATTRIBUTES.get(name, name), name.lstrip("_")):
             if hasattr(value, spelled):
