@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
 from typing import Any
@@ -89,11 +90,21 @@ def test_inputs_that_forward_has_no_parameter_for_are_the_losss() -> None:
     assert call_model(Model(), {"image": 1, "other": 2, "labels": 3}) == (1, 2)
 
 
-def test_a_loss_dictionary_needs_a_loss() -> None:
-    assert scalar_loss({"part": 1, "loss": 2}) == 2
-    assert scalar_loss(3) == 3
-    with pytest.raises(ValueError, match=r"""^loss\(\) returned \['part'\] without a "loss" to differentiate$"""):
-        scalar_loss({"part": 1})
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ({"part": torch.ones(())}, "a dict of ['part']"),
+        ((torch.ones(()),), "a tuple"),
+        (0.5, "a float"),
+        (None, "a NoneType"),
+    ],
+)
+def test_what_loss_returns_has_to_be_differentiable(returned: object, said: str) -> None:
+    tensor = torch.ones(())
+    assert scalar_loss(tensor) is scalar_loss({"part": 1, "loss": tensor}) is tensor
+    told = f'loss() returned {said}; return the tensor to differentiate, or {{"loss": that tensor}} with further parts'
+    with pytest.raises(InputError, match=f"^{re.escape(told)}$"):
+        scalar_loss(returned)
 
 
 def context(names: CanonicalNames) -> StageContext:

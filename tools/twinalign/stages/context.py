@@ -49,12 +49,14 @@ def rank_inputs(case: Case, inputs: Mapping[str, np.ndarray], rank: int, ranks: 
 
 
 def scalar_loss(losses: Any) -> Any:
-    """The tensor to differentiate: the loss itself, or `losses["loss"]`; raises ValueError if there is neither."""
-    if not isinstance(losses, Mapping):
-        return losses
-    if "loss" not in losses:
-        raise ValueError(f'loss() returned {list(losses)} without a "loss" to differentiate')
-    return losses["loss"]
+    """The tensor to differentiate: the loss itself, or `losses["loss"]`; raises InputError if there is neither."""
+    found = losses.get("loss") if isinstance(losses, Mapping) else losses
+    if hasattr(found, "backward"):
+        return found
+    returned = f"a dict of {list(losses)}" if isinstance(losses, Mapping) else f"a {type(losses).__name__}"
+    raise InputError(
+        f'loss() returned {returned}; return the tensor to differentiate, or {{"loss": that tensor}} with further parts'
+    )
 
 
 class StepValues(NamedTuple):
