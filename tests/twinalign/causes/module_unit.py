@@ -133,6 +133,8 @@ class ModuleUnit:
 
         def forced(*args: Any, **kwargs: Any) -> Any:
             number = self._calls.get(path, 0)
+            if self._replaying and number == len(self.recorded[path]):  # one call more than the reference makes
+                return forward(*args, **kwargs)
             self._calls[path] = number + 1
             for at, tensor in enumerate(tensors_in([args, kwargs])):
                 self._ends[f"input.{path}#{number}.{at}"] = tensor

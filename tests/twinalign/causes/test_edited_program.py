@@ -127,6 +127,22 @@ CASES = [
         name="before a layer",
         forced=["child"],
     ),
+    fault(
+        "edited_program",
+        unit(lambda s, x: s.second(s.first(x.sin())) + x, first=nn.Linear(6, 6), second=nn.Tanh()),
+        doing(lambda s, x: s.first(s.second(x.sin())) + x),
+        TOKENS,
+        name="layers in another order",
+        forced=["first", "second"],
+    ),
+    fault(
+        "edited_program",
+        unit(lambda s, x: x.cos() @ s.child(x), child=nn.Linear(6, 6)),
+        doing(lambda s, x: x.cos() @ s.child(x).mT),
+        (3, 6, 6),
+        name="what a layer returns is turned",
+        forced=["child"],
+    ),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import Key, Path, Site, Value
+from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Key, Path, Site, Value
 from twinalign.replay.code_lines import Print, print_of, same_as_one_of
 from twinalign.replay.wrong_unit import rewriting
 
@@ -45,6 +45,11 @@ class Program:
                 if operand.value is not None:
                     found.setdefault(operand.value, []).append((operation, path))
         return found
+
+    def entry_of(self, layer: Site) -> Site | None:
+        """The call that hands a child layer what it is given; None for any other call."""
+        entered = [one for one in self.operations[: layer.position] if layer.name == LAYER and one.name == HANDED]
+        return next((one for one in reversed(entered) if one.arguments["path"] == layer.arguments["path"]), None)
 
     def frontier(self) -> list[Site]:
         """Calls from which a way leads to an end of the unit on which no value is one that the port has, too."""

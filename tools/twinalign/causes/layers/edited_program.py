@@ -24,14 +24,7 @@ from twinalign.backends.torch.reference_only.operations import (
 )
 from twinalign.causes.layers import edits_of_calls as of_calls
 from twinalign.causes.layers.changed_calls import as_change, called, joined
-from twinalign.causes.layers.edits_of_calls import (
-    Edits,
-    argument_name,
-    name_of,
-    one_edit,
-    operand_of,
-    with_argument,
-)
+from twinalign.causes.layers.edits_of_calls import Edits, argument_name, name_of, one_edit, operand_of, with_argument
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter
 from twinalign.replay.unit_program import Program
@@ -120,16 +113,26 @@ def before_layer(program: Program, operation: Site) -> Edits:
     """The operation is done to what a child layer is given, not to what that returns."""
     for path, operand in operation.operands():
         layer = program.by_key.get(operand.value.key) if operand.value is not None else None
-        if layer is None or layer.name != LAYER or operation.name in (HANDED, LAYER, UNIT):
+        if layer is None or operation.name in (HANDED, LAYER, UNIT):
             continue
-        entered = [one for one in program.operations[: layer.position] if one.name == HANDED]
-        given = next((one for one in reversed(entered) if one.arguments["path"] == layer.arguments["path"]), None)
+        given = program.entry_of(layer)
         others = [(p, o.value) for p, o in operation.operands() if p != path]
         if given is not None and all(value is not None for _, value in others):
             known = [(p, value) for p, value in others if value is not None]
             changes = {given.key: _done_to_input(operation, path, known), operation.key: operand_of(path)}
             text = f"done to what {name_of(layer)} is given, not to what it returns"
             yield CallVariant(text, changes, None, frozenset(value.key for _, value in known))
+
+
+def layer_before(program: Program, operation: Site) -> Edits:
+    """A child layer is called before the one whose result it is given: f(g(x)) → g(f(x))."""
+    entry = program.entry_of(operation)
+    first = next((program.by_key.get(key) for key in entry.givers), None) if entry is not None else None
+    given = program.entry_of(first) if first is not None else None
+    if first is not None and given is not None:
+        layer, changes = operation.arguments["module"], {operation.key: operand_of(("input",))}
+        changes[given.key] = lambda call: call.run(input=(layer(call["input"][0]), *call["input"][1:]))
+        yield CallVariant(f"called before {name_of(first)}, not behind it", changes, None)
 
 
 @as_change
@@ -155,7 +158,7 @@ def _after(call: FunctionCall, kept: dict[str, FunctionCall], path: Path) -> Any
 
 VOCABULARY: tuple[Callable[[Program, Site], Edits], ...] = (
     of_calls.exchanged, of_calls.kin, of_calls.left_out, of_calls.slices, of_calls.other_values, moved, before_layer,
-    of_calls.turned, of_calls.arranged, elsewhere, readers_exchanged, of_calls.in_place,
+    layer_before, of_calls.turned, of_calls.arranged, elsewhere, readers_exchanged, of_calls.in_place,
 )  # fmt: skip
 """In the order in which they are tried."""
 

@@ -183,12 +183,10 @@ def _slice(part: slice) -> str:
 
 def kin(program: Program, operation: Site) -> Edits:
     """A function of the same kind is used."""
-    for names in _KINS:
-        if operation.name in names and operation.results:
-            for name in names:
-                if name != operation.name:
-                    text = f"`{OPERATORS.get(name, name)}` in place of `{name_of(operation)}`"
-                    yield one_edit(operation, text, called(name))
+    for name in itertools.chain(*(names for names in _KINS if operation.name in names and operation.results)):
+        if name != operation.name:
+            text = f"`{OPERATORS.get(name, name)}` in place of `{name_of(operation)}`"
+            yield one_edit(operation, text, called(name))
 
 
 def arranged(program: Program, operation: Site) -> Edits:
@@ -202,17 +200,14 @@ def arranged(program: Program, operation: Site) -> Edits:
             yield one_edit(operation, f"the axes in the order {list(order)}", of_input("permute", order))
     if operation.name in _RESHAPES:
         given = operation.operands()[0][1].shape
-        for one, two in itertools.combinations(range(len(given)), 2):
-            text = f"of its input with axes {one} and {two} exchanged"
-            yield one_edit(operation, text, _crossed(shape, one, two))
-        for one, two in itertools.combinations(range(axes), 2):
-            text = f"axes {one} and {two} are divided in the other order"
-            yield one_edit(operation, text, _divided(shape, one, two))
+        for i, j in itertools.combinations(range(len(given)), 2):
+            yield one_edit(operation, f"of its input with axes {i} and {j} exchanged", _crossed(shape, i, j))
+        for i, j in itertools.combinations(range(axes), 2):
+            yield one_edit(operation, f"axes {i} and {j} are divided in the other order", _divided(shape, i, j))
     for one, two in itertools.combinations(range(axes), 2):
         if shape[one] == shape[two] > 1:
-            yield one_edit(
-                operation, f"axes {one} and {two} of its result are exchanged", on_result("transpose", one, two)
-            )
+            text = f"axes {one} and {two} of its result are exchanged"
+            yield one_edit(operation, text, on_result("transpose", one, two))
     for axis in range(axes):
         size = shape[axis]
         if size < 2 or size > 4096:
@@ -240,10 +235,15 @@ def _interleaved(call: FunctionCall, axis: int, parts: int) -> Any:
 
 
 def turned(program: Program, operation: Site) -> Edits:
-    """A tensor that no call has made, such as a parameter, is transposed."""
+    """A tensor that a layer or no call at all has made, such as a parameter, is transposed."""
     for path, operand in operation.operands():
-        shape = operand.shape
-        if operand.value is None and operand.kind == "f" and len(shape) > 1 and shape[-1] == shape[-2] > 1:
+        shape, maker = operand.shape, program.by_key.get(operand.value.key) if operand.value else None
+        if (
+            (maker is None or maker.name == LAYER)
+            and operand.kind == "f"
+            and len(shape) > 1
+            and shape[-1] == shape[-2] > 1
+        ):
             text = f"`{operand.name or argument_name(path)}` is transposed"
             yield one_edit(operation, text, on_operand(path, lambda tensor: tensor.transpose(-1, -2)))
 
