@@ -492,6 +492,20 @@ def test_a_kink_of_the_references_own_does_not_hide_one_of_the_port(
     assert found.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("moved", "verdict"), [(slice(3, 4), "aligned"), (slice(None), "diverged"), (slice(0), "diverged")]
+)
+def test_a_kink_that_only_projections_show_is_looked_for_in_their_tensor(moved: slice, verdict: str) -> None:
+    rng = np.random.default_rng(7)
+    shapes = {"gradient.a": (32, 64), "gradient.b": (32, 64), "gradient.b (projections)": (8,)}
+    truth = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    low = [{name: (a + 1e-7 * rng.standard_normal(a.shape)).astype("f4") for name, a in truth.items()} for _ in "ab"]
+    low[1]["gradient.b"][moved] += np.float32(2e-6)
+    low[1]["gradient.b (projections)"] += np.float32(1e-5)
+    found = compare_arrays(*low, reference64=truth, reproduced64=truth)
+    assert found.verdict == verdict
+
+
 def test_samples_speak_of_the_whole_tensor() -> None:
     described = {"x": Described((100, 7), lambda position: (position * 10, 3))}
     tensor = one(np.zeros(5, "f4"), np.array([0, 0, 1, 0, 0], "f4"), described=described)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.files.recordings import sample_positions
+from twinalign.files.recordings import PROJECTIONS_SUFFIX, sample_positions
 from twinalign.verdict.noise import TensorNoise
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
 
@@ -119,7 +119,7 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
 
     They begin at or after the first gradient (a ReLU or maximum is continuous forward); some gradient has none; every
     float64 comparison passes; at least `FEWEST_TOUCHED` elements jump, in either run; and in at least one of the
-    tensors that diverged at most a share of `CONCENTRATED`.
+    tensors that diverged, or whose projections did, at most a share of `CONCENTRATED`.
     """
     first = next((at for at, item in enumerate(pending) if "grad" in item.tensor.name.lower()), len(pending))
     over = [item for item in pending if item.over_floor]
@@ -132,7 +132,10 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
     touched = {id(item): _touched(item, TOUCHED_SHARE * jump) for item in later}
     if sum(map(sum, touched.values())) < FEWEST_TOUCHED:
         return
-    if not any(0 < touched[id(item)][0] <= CONCENTRATED * item.noise.ordinary.count for item in over):
+    # Each projection is a sum over all elements: what a few of them do is seen in the tensor itself.
+    names = {item.tensor.name.removesuffix(PROJECTIONS_SUFFIX) for item in over} | {item.tensor.name for item in over}
+    shown = [item for item in later if item.tensor.name in names]
+    if not any(0 < touched[id(item)][0] <= CONCENTRATED * item.noise.ordinary.count for item in shown):
         return
     for item in over:
         tensor = item.tensor
