@@ -64,12 +64,20 @@ def test_what_is_applied_elsewhere_is_told(edits: list[tuple[str, str]], said: s
     assert ": do as line " in fault.suggestion
 
 
-def test_what_else_is_wrong_in_those_lines_is_told_as_well(tmp_path: Path) -> None:
+def test_lines_are_quoted_where_more_than_their_order_is_wrong(tmp_path: Path) -> None:
     edits = [(NORM + GELU, GELU + "        x = self.norm(2.0 * x)\n")]
     (fault,) = faults_of(written(tmp_path, REFERENCE, edited(PORT, edits), INPUTS))
     assert fault.explanation is not None
-    assert "`self.norm` stands behind `F.gelu`, in the reference before it" in fault.explanation.text
     assert "`self.norm(2.0 * x)` in place of" in fault.explanation.text
+    assert " stands " not in fault.explanation.text
+
+
+def test_one_line_is_quoted_beside_the_one_that_it_stands_for(tmp_path: Path) -> None:
+    edits = [("self.head(x)", "self.head(x).tanh()")]
+    reference, port = REFERENCE.replace("self.head(x)", "self.head(x.tanh())"), edited(PORT, edits)
+    (fault,) = faults_of(written(tmp_path, reference, port, INPUTS))
+    assert fault.explanation is not None
+    assert "`self.head(x).tanh()` in place of `self.head(x.tanh())`" in fault.explanation.text
 
 
 def test_the_same_port_without_a_fault_has_none(tmp_path: Path) -> None:

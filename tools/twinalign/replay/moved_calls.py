@@ -35,7 +35,12 @@ class _Applied:
 
 
 def told(variant: LinesVariant) -> LinesVariant:
-    """Lines with words for what they apply elsewhere, and without their own where that is all that they do."""
+    """Lines with words for what they apply elsewhere, where that is all that they do.
+
+    One line beside the one that it stands for says it best itself.
+    """
+    if len(variant.lines) < 2 and all(None not in (line.new, line.old) for line in variant.lines):
+        return variant
     pairs = list({(id(one.theirs), id(one.ours)): (one.theirs, one.ours) for one in variant.lines}.values())
     theirs, ours = ([_calls(code) for code in side] for side in zip(*pairs, strict=True)) if pairs else ([], [])
     moves = [
@@ -44,11 +49,10 @@ def told(variant: LinesVariant) -> LinesVariant:
         if _stands_in(new, [(line.ours, line.new) for line in variant.lines])
         and _stands_in(old, [(line.theirs, line.old) for line in variant.lines])
     ]
-    if not moves:
+    said = [_said(old, new, theirs, ours) for old, new in moves] if len(moves) <= _MOST_TOLD else []
+    if not said or not all(said) or not _is_all(variant):
         return variant
-    said = "; ".join(_said(old, new, theirs, ours) for old, new in moves[:_MOST_TOLD])
-    detail = said if _is_all(variant) and len(moves) <= _MOST_TOLD else f"{said}; {variant.detail}"
-    return dataclasses.replace(variant, detail=detail)
+    return dataclasses.replace(variant, detail="; ".join(said))
 
 
 def _calls(code: Code) -> list[_Applied]:
@@ -111,6 +115,7 @@ def _stands_in(call: _Applied, parts: Iterable[tuple[Code, ast.AST | None]]) -> 
 def _said(
     old: _Applied, new: _Applied, theirs: Sequence[Sequence[_Applied]], ours: Sequence[Sequence[_Applied]]
 ) -> str:
+    """Words for one move; none where it crosses nothing that both sides call."""
     at = next(number for number, calls in enumerate(ours) if new in calls)
     lines = f"{line_of(new.code, new.node)} and {line_of(old.code, old.node)}"
     if old not in theirs[at]:
@@ -120,7 +125,7 @@ def _said(
     crossed = [call for call in ours[at] if (call.name in before) == (call.order > new.order) and call is not new]
     crossed = [call for call in crossed if any(other.name == call.name for other in theirs[at])]
     if not crossed:
-        return f"`{shortened(new.node.func)}` stands elsewhere, {lines}"
+        return ""
     nearest = min(crossed, key=lambda call: (call.rank, abs(call.order - new.order)))
     sides = ("before", "behind") if nearest.order > new.order else ("behind", "before")
     across = shortened(nearest.node.func)
