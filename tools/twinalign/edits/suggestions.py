@@ -64,6 +64,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     lines = list(dict.fromkeys(call["line"] for call in made if call.get("line")))
     if lines and explanation["id"] not in _OF_LINES:
         return f"in {where}: do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
+    if explanation["id"] == "learning_rate_of_some":
+        return f"in {where}: give these parameters the reference's rate; paddle multiplies a group's by the optimizer's"
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does"
