@@ -33,7 +33,7 @@ def watched(
     before: Callable[[Any], None],
     after: Callable[[Any], None],
     calling: Callable[[Any, Callable[[Any], None]], contextlib.AbstractContextManager[None]] = _at_once,
-    inside: Callable[[Any], None] = lambda optimizer: None,
+    inside: Callable[[Any], None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What replaces a step so that `before(optimizer)` and `after(optimizer)` are called around it.
 
@@ -45,7 +45,8 @@ def watched(
     def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
             if id(self) in busy:  # a class's step that calls the one it derives from
-                inside(self)
+                if inside is not None:
+                    inside(self)
                 return original(self, *arguments, **keywords)
             busy.add(id(self))
             try:
@@ -66,7 +67,7 @@ def watching_steps_of(
     before: Callable[[Any], None],
     after: Callable[[Any], None],
     names: Sequence[str] = ("step",),
-    inside: Callable[[Any], None] = lambda optimizer: None,
+    inside: Callable[[Any], None] | None = None,
 ) -> contextlib.AbstractContextManager[None]:
     """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer of a class below `base`.
 

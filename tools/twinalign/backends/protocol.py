@@ -227,7 +227,7 @@ class Backend(Protocol):
         self,
         before: Callable[[Optimizer], None],
         after: Callable[[Optimizer], None],
-        inside: Callable[[Optimizer], None] = ...,
+        inside: Callable[[Optimizer], None] | None = None,
     ) -> AbstractContextManager[None]:
         """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer inside the block.
 

@@ -13,7 +13,7 @@ from twinalign.backends.optimizer_steps import watching_steps_of
 def watching_steps(
     before: Callable[[Any], None],
     after: Callable[[Any], None],
-    inside: Callable[[Any], None] = lambda optimizer: None,
+    inside: Callable[[Any], None] | None = None,
 ) -> AbstractContextManager[None]:
     return watching_steps_of(paddle.optimizer.Optimizer, before, after, inside=inside)
 

@@ -12,7 +12,7 @@ from twinalign.backends.torch.reference_only import steps
 def watching_steps(
     before: Callable[[Any], None],
     after: Callable[[Any], None],
-    inside: Callable[[Any], None] = lambda optimizer: None,
+    inside: Callable[[Any], None] | None = None,
 ) -> AbstractContextManager[None]:
     return steps.watching_steps(before, after, inside)
 

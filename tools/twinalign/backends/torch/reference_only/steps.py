@@ -60,7 +60,7 @@ def replacing_steps(
 def watching_steps(
     before: Callable[[Any], None],
     after: Callable[[Any], None],
-    inside: Callable[[Any], None] = lambda optimizer: None,
+    inside: Callable[[Any], None] | None = None,
 ) -> contextlib.AbstractContextManager[None]:
     """Call `before(optimizer)` behind the hooks before every step, and `after(optimizer)` behind those after it.
 
