@@ -291,11 +291,11 @@ def test_lines_that_belong_together_are_to_be_written_together():
     known |= {"text": text, "evidence": {"lines_of_port": [["/here/port.py", 7, 7], ["/here/port.py", 8, 8]]}}
     first = {"file": "/here/port.py", "line": 7, "before": "[h]", "after": "h", "likely": False}
     fault["reference_edits"] = [first]
-    assert suggestion(fault) == "in layer, near port.py:8: do as line 9 of net.py and line 10 of net.py do"
+    assert suggestion(fault) == "in layer, near port.py:8: do as lines 9, 10 of net.py do"
     fault["reference_edits"] = [first, {**first, "line": 8, "before": "k(h)", "after": "f(h)"}]
     assert suggestion(fault).endswith("write `h` in place of `[h]` and write `f(h)` in place of `k(h)`")
     known["text"] += "; what one side alone has: the port lacks `y = g(h)`, line 11 of net.py"
-    assert suggestion(fault).endswith("do as line 9 of net.py and line 10 of net.py and line 11 of net.py do")
+    assert suggestion(fault).endswith("do as lines 9, 10, 11 of net.py do")
 
 
 def test_the_line_is_that_of_the_call_which_the_cause_is_about(tmp_path):

@@ -102,8 +102,21 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
         return " and ".join(written)
     if (same := _SAME_WORDS.search(text)) is not None:
         return f"write in {same[2]} what gives in paddle what `{same[1]}` gives in torch"
-    lines = list(dict.fromkeys(line for two in _LINES_OF_REFERENCE.findall(text) for line in two if line))
-    return f"do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}" if lines else ""
+    return _as_these({line for two in _LINES_OF_REFERENCE.findall(text) for line in two if line})
+
+
+def _as_these(lines: Iterable[str]) -> str:
+    """To do as these lines of the reference, `line N of FILE` each; nothing if there are none."""
+    of_files: dict[str, list[int]] = {}
+    for line in lines:
+        _, number, _, file = line.split(" ", 3)
+        of_files.setdefault(file, []).append(int(number))
+    said = [
+        f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))} of {file}"
+        for file, numbers in sorted(of_files.items())
+    ]
+    one = len(said) == 1 and len(next(iter(of_files.values()))) == 1
+    return f"do as {' and '.join(said)} {'does' if one else 'do'}" if said else ""
 
 
 def _parsed(code: str) -> ast.AST | None:
