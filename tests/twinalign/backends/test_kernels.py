@@ -230,6 +230,37 @@ def test_activations_with_constants(
     )
 
 
+@pytest.mark.parametrize("power", [paddle.pow, paddle.Tensor.pow, lambda x, y: x**y])
+@pytest.mark.parametrize("exponent", [0.6, -0.4, 0.5, 2, 2.3])
+def test_an_exponent(power: Callable[..., Any], exponent: float, called: Called) -> None:
+    values = np.linspace(0.01, 3.0, 50)
+    tensor = paddle.to_tensor(values, stop_gradient=False)
+    found = power(tensor, exponent)
+    found.sum().backward()
+    np.testing.assert_allclose(found.numpy(), values**exponent, rtol=1e-14)
+    np.testing.assert_allclose(tensor.grad.numpy(), exponent * values ** (exponent - 1), rtol=1e-14)
+    assert power(paddle.to_tensor(values.astype(np.float32)), exponent).dtype == paddle.float32
+
+
+def test_adadelta(called: Called) -> None:
+    values, gradients = (np.random.default_rng(seed).standard_normal(7) for seed in (0, 1))
+    ours, theirs = paddle.nn.Layer().create_parameter([7], dtype="float64"), torch.nn.Parameter(torch.tensor(values))
+    ours.set_value(values)
+    optimizers = (
+        paddle.optimizer.Adadelta(0.3, epsilon=1e-6, rho=0.9, parameters=[ours]),
+        torch.optim.Adadelta([theirs], lr=0.3, eps=1e-6, rho=0.9),
+    )
+    for step in range(4):
+        (ours * paddle.to_tensor(gradients * (step + 1))).sum().backward()
+        (theirs * torch.tensor(gradients * (step + 1))).sum().backward()
+        optimizers[0].step()
+        optimizers[0].clear_grad()
+        optimizers[1].step()
+        optimizers[1].zero_grad()
+    moved = theirs.detach().numpy() - values
+    np.testing.assert_allclose(ours.numpy() - values, moved, rtol=1e-7)  # paddle keeps the rate in float32
+
+
 def test_kernels_are_noted_whoever_calls_them(called: Called) -> None:
     x = paddle.ones([1, 2, 4, 4])
     functional.hardswish(x)

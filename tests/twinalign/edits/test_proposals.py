@@ -278,6 +278,43 @@ def test_a_line_is_to_be_written_as_the_reference_has_it(port, reference, after,
     edit = {"file": "/here/port.py", "line": 7, "before": port, "after": after, "likely": False}
     fault["reference_edits"] = [{**edit, "line": 6, "after": "x"}, {**edit, "before": "h"}, edit]
     assert suggestion(fault) == f"in layer, near port.py:7: {said}"
+    if said.startswith("write"):
+        fault["reference_edits"] = [{**edit, "runs": False}]  # the port has not all of its names there
+        assert suggestion(fault) == "in layer, near port.py:7: do as line 9 of net.py does"
+
+
+def test_lines_that_belong_together_are_to_be_written_together():
+    fault = fault_of("line_of_port", "", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 8}})
+    two = "`[h]` in place of `h`, line 7 of port.py and line 9 of net.py; `k(h)` in place of `f(h)`, line 8 of port.py "
+    text = f"a line of the port computes something else: {two}and line 10 of net.py"
+    known = fault["explanation"]
+    known |= {"text": text, "evidence": {"lines_of_port": [["/here/port.py", 7, 7], ["/here/port.py", 8, 8]]}}
+    first = {"file": "/here/port.py", "line": 7, "before": "[h]", "after": "h", "likely": False}
+    fault["reference_edits"] = [first]
+    assert suggestion(fault) == "in layer, near port.py:8: do as lines 9, 10 of net.py do"
+    fault["reference_edits"] = [first, {**first, "line": 8, "before": "k(h)", "after": "f(h)"}]
+    assert suggestion(fault).endswith("write `h` in place of `[h]` and write `f(h)` in place of `k(h)`")
+    known["text"] += "; what one side alone has: the port lacks `y = g(h)`, line 11 of net.py"
+    assert suggestion(fault).endswith("do as lines 9, 10, 11 of net.py do")
+
+
+def test_the_line_is_that_of_the_call_which_the_cause_is_about(tmp_path):
+    file = tmp_path / "port.py"
+    file.write_text("def forward(self, x):\n    a = F.softmax(x, axis=1)\n    y = a + x\n    return y\n")
+    inside = {"unknown": {"file": "port.py", "line": 3}}
+    fault = fault_of("softmax_axis", "softmax", [], {"dim": 2}, "Block", inside=inside)
+    places = {"layers": {"layer": {"code": [[str(file), 1, 4]]}}, "parameters": {}}
+    calls = Proposals(places, {}, {}, faults=[fault]).calling(fault)
+    assert calls == [("port.py", 2)]
+    fault["evidence"]["calls_of_port"] = calls
+    assert suggestion(fault).startswith("in layer, near port.py:2: ")
+    fault["evidence"]["calls_of_port"] = [*calls, ("port.py", 9)]
+    assert suggestion(fault).startswith("in layer: "), "of several none is known to be the one"
+
+
+def test_a_child_layer_that_stands_in_a_list_gives_the_reference_no_name():
+    made = Proposals({"layers": {}, "parameters": {}}, {}, {}, {"stem": "blocks.0", "head": "top"})
+    assert made._children == {"head": "top"}
 
 
 def test_what_to_write_in_words():

@@ -44,6 +44,13 @@ def hooked(parameters: list[torch.nn.Parameter]) -> Any:
     return made
 
 
+def by_value(parameters: list[torch.nn.Parameter]) -> Any:
+    """The reference that clips each element, with two groups."""
+    made = torch.optim.AdamW([{"params": parameters[:3]}, {"params": parameters[3:]}], RATE, weight_decay=DECAY)
+    made.register_step_pre_hook(lambda *_: torch.nn.utils.clip_grad_value_(parameters, 0.3))
+    return made
+
+
 REFERENCES: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
     "adamw": lambda p: torch.optim.AdamW(p, RATE, weight_decay=DECAY),
     "adamw_plain": lambda p: torch.optim.AdamW(p, RATE, weight_decay=0.0),
@@ -53,6 +60,10 @@ REFERENCES: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
     ),
     "adamw_three": lambda p: torch.optim.AdamW(three_groups(p), RATE),
     "adam": lambda p: torch.optim.Adam(p, RATE, weight_decay=DECAY),
+    "adam_two": lambda p: torch.optim.Adam(
+        [{"params": p[3:], "weight_decay": 0.002}, {"params": p[:3], "weight_decay": 0.02}], RATE
+    ),
+    "by_value": by_value,
     "sgd": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY),
     "dampened": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY, dampening=0.1),
     "rmsprop": lambda p: torch.optim.RMSprop(p, RATE, eps=1e-3),
@@ -264,11 +275,22 @@ FAULTS: dict[tuple[str, str], Callable[[list[Any]], Any]] = {
     ("adamw_rates", "group_rates_exchanged"): lambda p: in_groups(
         p, lambda q: all(q is not other for other in p[:3]), learning_rate=(0.1, 1.0), weight_decay=(DECAY, DECAY)
     ),
+    # A rate where paddle wants a factor of the optimizer's.
+    ("adamw_rates", "learning_rate_of_some absolute"): lambda p: in_groups(
+        p, lambda q: all(q is not other for other in p[:3]), learning_rate=(RATE, 0.1), weight_decay=(DECAY, DECAY)
+    ),
     ("adamw", "decay_on_other_parameters"): lambda p: adamw(p, lambda q: q is not p[0] and q is not p[3]),
     ("adamw", "decay_coefficient"): lambda p: adamw(p, weight_decay=0.0123),
     ("adamw_plain", "decay_added"): lambda p: adamw(p, weight_decay=0.3),
     ("adamw", "decay_as_l2"): lambda p: paddle.optimizer.Adam(RATE, parameters=p, weight_decay=DECAY),
     ("adam", "decay_decoupled"): adamw,
+    ("adam_two", "decay_on_other_parameters"): lambda p: paddle.optimizer.Adam(RATE, parameters=p, weight_decay=0.002),
+    ("by_value", "gradient_clip_missing per group"): lambda p: paddle.optimizer.AdamW(
+        RATE,
+        parameters=[{"params": p[:3]}, {"params": p[3:]}],
+        weight_decay=DECAY,
+        grad_clip=paddle.nn.ClipGradByGlobalNorm(0.3),
+    ),
     ("sgd", "decay_decoupled"): sgd_by_hand("decoupled"),
     ("adamw", "decay_without_rate"): adam_by_hand(corrected=True, shrink=1.0),
     ("adamw", "decay_after_step"): adam_by_hand(corrected=True, after=True),

@@ -334,3 +334,41 @@ class HeldBehind(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": 4 * rng.standard_normal((2, 3, 9, 9)).astype("float32")}
+
+
+class PaddedOutside(Case):
+    """The port pads ahead of the convolution, in another mode than the reference's convolution does."""
+
+    name = "padded"
+
+    def reference(self) -> Any:
+        import torch
+
+        class Block(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.act = torch.nn.PReLU(4)
+                self.conv = torch.nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")
+
+            def forward(self, x: Any) -> Any:
+                return self.conv(self.act(x))
+
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), Block())
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        class Block(paddle.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.act = paddle.nn.PReLU(4)
+                self.conv = paddle.nn.Conv2D(4, 4, 3)
+
+            def forward(self, x: Any) -> Any:
+                x = paddle.nn.functional.pad(self.act(x), [1, 1, 1, 1], mode="replicate")
+                return self.conv(x)
+
+        return paddle.nn.Sequential(paddle.nn.Conv2D(3, 4, 3), Block())
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 3, 9, 9)).astype("float32")}

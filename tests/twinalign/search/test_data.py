@@ -202,3 +202,42 @@ def test_a_line_is_not_named_by_a_number_that_stands_nowhere(processes: Any, fol
     fault, *_ = locate_data(ComponentContext(processes(f"{own / 'case.py'}:Records", {}), folder, ("data",)))
     assert fault.explanation is not None
     assert "`np.log10(" in fault.explanation.text
+
+
+SUMS = """
+import numpy as np
+
+
+def encode(event, length=4):
+    total = 0.0
+    for item in event["items"][:length]:
+        total += float(item)
+        if item > 40:
+            break
+    return {"total": np.float64(total), "price": np.float64(event["price"])}
+"""
+STOPPED_SUMS = """
+import numpy as np
+
+
+def encode(event, length=4):
+    values = np.zeros(1)
+    for number in range(length):
+        if event["items"][number] > 40:
+            break
+        values[0] = values[0] + 1.0 * event["items"][number]
+    return {"total": np.float64(values[0]), "price": np.float64(event["price"])}
+"""
+
+
+def test_one_wrong_number_is_no_proof_of_what_makes_the_right_ones_wrong(processes: Any, folder: Path) -> None:
+    """Without its sum the reference gives the 0 of the only wrong sample, and of all the others too."""
+    own, name = folder.parent, folder.parent.name
+    (own / f"{name}_ref.py").write_text(SUMS)
+    (own / f"{name}_port.py").write_text(STOPPED_SUMS)
+    case = RECORDS_CASE.replace("NAME", name).replace("for _ in range(8):", "for at in range(8):")
+    case = case.replace("items = rng.integers(0, 50, 9)", "items = np.array([45 if at == 2 else 3, 7, 9, 2])")
+    (own / "case.py").write_text(case)
+    folder.mkdir()
+    fault, *_ = locate_data(ComponentContext(processes(f"{own / 'case.py'}:Records", {}), folder, ("data",)))
+    assert fault.explanation is None or "the port lacks `total" not in fault.explanation.text

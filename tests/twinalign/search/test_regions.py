@@ -98,3 +98,7 @@ def test_what_ended_before_the_first_wrong_call_keeps_its_pairs() -> None:
     assert numbers_from(root, 5) == {3, 5, 6, 7}
     assert numbers_from(root, 1) == {1, 2, 3, 4, 5, 6, 7}
     assert numbers_from(made[3], 4) == {4, 5, 6}
+
+
+def test_padding_outside_of_the_layer_that_does_it_in_the_reference_is_judged_by_what_both_give(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "PaddedOutside") == {("1", "forward"): "padding_mode"}

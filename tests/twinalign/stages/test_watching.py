@@ -52,3 +52,49 @@ def test_a_number_is_assigned_to_a_parameter_without_axes() -> None:
     tensor = paddle.zeros([], "float64")
     load_backend("paddle").assign(tensor, np.array(2.5))
     assert (tensor.shape, tensor.item()) == ([], 2.5)
+
+
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_the_norm_of_a_gradient_is_that_behind_what_a_subclass_does_before_its_step(framework: str) -> None:
+    model, ones = _model(framework)
+    backend = load_backend(framework)
+    if framework == "torch":
+        from torch import optim
+    else:
+        from paddle import optimizer as optim
+
+    class Clipped(optim.SGD):  # type: ignore[misc, name-defined]
+        def step(self) -> None:
+            for parameter in backend.named_parameters(model).values():
+                backend.set_gradient(parameter, 0.0 * backend.to_array(parameter))
+            super().step()
+
+    def train(framework: str, model: Any, record: Any, steps: int | None) -> dict[str, Any]:
+        parameters = list(model.parameters())
+        optimizer = Clipped(parameters, 0.1) if framework == "torch" else Clipped(0.1, parameters)
+        model(ones([1, 2])).sum().backward()
+        optimizer.step()
+        return {}
+
+    curves = run_training(SimpleNamespace(train=train), framework, backend, model, CanonicalNames())
+    assert curves.points["gradient_norm"].tolist() == [0.0]
+
+
+def test_a_frozen_layer_that_shares_names_with_a_trained_one_is_no_average() -> None:
+    """A layer that subtracts a mean has a bias of three numbers, as the last one has."""
+    import torch
+
+    def distances(mean: Any) -> bool:
+        model = torch.nn.ModuleDict({"mean": mean.requires_grad_(False), "tail": torch.nn.Conv2d(3, 3, 3)})
+
+        def train(framework: str, model: Any, record: Any, steps: int | None) -> dict[str, Any]:
+            optimizer = torch.optim.SGD(model["tail"].parameters(), 0.1)
+            model["tail"](torch.ones(1, 3, 4, 4)).sum().backward()
+            optimizer.step()
+            return {}
+
+        case = SimpleNamespace(train=train)
+        return "ema_distance" in run_training(case, "torch", load_backend("torch"), model, CanonicalNames()).points
+
+    assert not distances(torch.nn.Conv2d(3, 3, 1))
+    assert distances(torch.nn.Conv2d(3, 3, 3))

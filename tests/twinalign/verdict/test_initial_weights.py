@@ -138,6 +138,22 @@ def test_initialisers_that_the_draws_do_not_tell_apart_are_all_said() -> None:
     assert found.port.startswith("Xavier uniform")
 
 
+def test_a_convolution_may_start_as_a_matrix_does_and_few_values_tell_its_family() -> None:
+    def as_matrix(w: torch.Tensor) -> None:
+        nn.init.xavier_uniform_(w.view(w.shape[0], -1))
+
+    [found] = compared(as_matrix, nn.init.xavier_uniform_, shape=(16, 3, 2, 2), layer="Conv2D").differences
+    assert found.reference == "Xavier uniform of the weight as one matrix"
+    assert "normal" not in found.port
+    assert found.remedy == "paddle.nn.initializer.Uniform(-0.46291, 0.46291)"
+
+
+def test_nothing_is_to_be_written_where_the_values_fit_two_families() -> None:
+    [found] = compared(nn.init.xavier_uniform_, nn.init.zeros_, shape=(1, 4)).differences
+    assert "fits as well" in found.reference
+    assert found.remedy is None
+
+
 def test_few_values_do_not_tell_families_apart() -> None:
     few, many = (np.random.default_rng(0).standard_normal((4, size)) for size in (6, 4096))
     assert families_of(few) == {"normal", "truncated normal", "uniform"}

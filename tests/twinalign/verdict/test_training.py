@@ -69,6 +69,23 @@ def test_curves_of_one_side_only_are_named() -> None:
     assert {tensor.name for tensor in found.tensors if tensor.verdict == "diverged"} == {"curve.loss", "curve.lr"}
 
 
+def test_curves_that_hooks_see_on_one_side_alone_are_a_note() -> None:
+    """An optimizer of the user's own class makes steps that no hook sees; averages go by the names of parameters."""
+    case = {"curve.loss": np.ones(3), "curve.batch_size": np.ones(3), "weights.a": np.array([0.1, 1.0, 1.0, 3.0, 2.0])}
+    hooks = {"curve.gradient_norm": np.ones(3), "curve.learning_rate": np.ones(3), "curve.weight_norm.a": np.ones(3)}
+    found = compare_training({**case, **hooks}, case, None, None)
+    assert found.verdict == "aligned"
+    assert "no step of the port's optimizer was seen" in found.notes[0]
+    found = compare_training({**case, **hooks}, {**case, **hooks, "curve.ema_distance": np.ones(3)}, None, None)
+    assert found.verdict == "aligned"
+    assert "no part that looks like an average" in found.notes[0]
+    more = {**case, **hooks, "curve.weight_norm.b": np.ones(3)}
+    assert compare_training(more, {**case, **hooks}, None, None).verdict != "aligned"
+    assert (
+        compare_training({**case, **hooks}, {**case, "curve.loss": np.full(3, 2.0)}, None, None).verdict == "diverged"
+    )
+
+
 def test_norms_that_part_alone_are_an_open_question_until_float64_answers_it() -> None:
     norm = "curve.weight_norm.head.bias"
     loss, tipped = np.linspace(4, 3, 10), np.where(np.arange(10) >= 5, 1e-4, 0.0)

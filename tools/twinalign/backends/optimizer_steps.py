@@ -33,16 +33,20 @@ def watched(
     before: Callable[[Any], None],
     after: Callable[[Any], None],
     calling: Callable[[Any, Callable[[Any], None]], contextlib.AbstractContextManager[None]] = _at_once,
+    inside: Callable[[Any], None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What replaces a step so that `before(optimizer)` and `after(optimizer)` are called around it.
 
-    `calling(optimizer, before)` is entered around the step, and calls `before` when it is time.
+    `calling(optimizer, before)` is entered around the step, and calls `before` when it is time. `inside(optimizer)` is
+    called where the step of a class calls that of the class from which it derives: by then it may have clipped.
     """
     busy: set[int] = set()
 
     def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
             if id(self) in busy:  # a class's step that calls the one it derives from
+                if inside is not None:
+                    inside(self)
                 return original(self, *arguments, **keywords)
             busy.add(id(self))
             try:
@@ -59,7 +63,14 @@ def watched(
 
 
 def watching_steps_of(
-    base: type, before: Callable[[Any], None], after: Callable[[Any], None], names: Sequence[str] = ("step",)
+    base: type,
+    before: Callable[[Any], None],
+    after: Callable[[Any], None],
+    names: Sequence[str] = ("step",),
+    inside: Callable[[Any], None] | None = None,
 ) -> contextlib.AbstractContextManager[None]:
-    """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer of a class below `base`."""
-    return replacing_steps(base, watched(before, after), names)
+    """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer of a class below `base`.
+
+    `inside` as for `watched`.
+    """
+    return replacing_steps(base, watched(before, after, inside=inside), names)

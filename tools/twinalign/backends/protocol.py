@@ -224,11 +224,15 @@ class Backend(Protocol):
     # training: a training seen from outside, whatever its loop
 
     def watching_steps(
-        self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+        self,
+        before: Callable[[Optimizer], None],
+        after: Callable[[Optimizer], None],
+        inside: Callable[[Optimizer], None] | None = None,
     ) -> AbstractContextManager[None]:
         """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer inside the block.
 
         `before` sees what the step itself sees: it is called behind the hooks that a framework calls before a step.
+        `inside(optimizer)` is called where a class's step calls that of the class from which it derives.
         """
 
     def norms(self, tensors: Sequence[Tensor]) -> list[float]:

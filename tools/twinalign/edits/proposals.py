@@ -35,6 +35,7 @@ from twinalign.edits.paddle_calls import (
     OPTIMIZER_CLASSES,
     OPTIMIZER_SETTINGS,
 )
+from twinalign.edits.scopes import runs_there
 from twinalign.edits.source import (
     Edit,
     Source,
@@ -122,6 +123,25 @@ class Proposals:
             return False
         shared = {place[0] for places in self._reference.values() for place in places}
         return edit.file not in shared and not is_spelling(edit, self._source(edit.file))
+
+    def judged(self, edit: Edit, fault: Mapping[str, Any]) -> dict[str, bool]:
+        """Whether an edit is `likely`, and whether it `runs`: whether it names only what the port has in that line."""
+        runs = runs_there(self._source(edit.file).text, edit.line, edit.before, edit.after)
+        return {"likely": self.is_likely(edit, fault), "runs": runs}
+
+    def calling(self, fault: Mapping[str, Any]) -> list[tuple[str, int]]:
+        """File and line of the calls of a fault's code that are those of the reference which its cause changes."""
+        place, known = self._places["layers"].get(fault["paddle_layer"], {"code": ()}), fault["explanation"]
+        made = known["evidence"].get("reference_calls", ()) if known else ()
+        wanted = {name for call in made for name in (call["name"], FUNCTIONS.get(called_function(call)))}
+        found = [
+            (os.path.basename(file), source.span(call)[0])
+            for file, first, last in place["code"]
+            for source in [self._source(file)]
+            for call in source.calls(first, last)
+            if name_of(call) in wanted
+        ]
+        return list(dict.fromkeys(found))
 
     def _is_in_layer(self, edit: Edit, fault: Mapping[str, Any]) -> bool:
         code = self._places["layers"].get(fault["paddle_layer"], {"code": ()})["code"]
@@ -317,7 +337,8 @@ def _child_names(layers: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for theirs, ours in layers.items():
         found.setdefault(theirs.rpartition(".")[2], set()).add(ours.rpartition(".")[2])
-    return {theirs: min(ours) for theirs, ours in found.items() if len(ours) == 1 and ours != {theirs}}
+    single = {theirs: min(ours) for theirs, ours in found.items() if len(ours) == 1 and ours != {theirs}}
+    return {theirs: ours for theirs, ours in single.items() if ours.isidentifier()}  # in a list of layers it is none
 
 
 def _lines(span: Sequence[Any]) -> tuple[int, int]:

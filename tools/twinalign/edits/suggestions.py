@@ -21,7 +21,10 @@ _OTHERWISE = ("linear", "cross_entropy", "div")
 """Functions that paddle has under the same name, and that take weights or classes in another layout, or no numbers."""
 _MODULES = ("torch", "paddle", "F", "nn")
 _SAME_WORDS = re.compile(r"`([^`]+)` gives something else than it does in the reference, (line \d+ of [^\s,]+)")
-_LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,)]+)\)?$")
+_LINES_OF_REFERENCE = re.compile(
+    r"line \d+ of [^\s,;)]+ and (line \d+ of [^\s,;)]+)|the port lacks `[^`]+`, (line \d+ of [^\s,;)]+)"
+)
+_LONE = "what one side alone has"
 
 
 def suggestion(fault: Mapping[str, Any]) -> str:
@@ -64,6 +67,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     lines = list(dict.fromkeys(call["line"] for call in made if call.get("line")))
     if lines and explanation["id"] not in _OF_LINES:
         return f"in {where}: do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
+    if explanation["id"] == "learning_rate_of_some":
+        return f"in {where}: give these parameters the reference's rate; paddle multiplies a group's by the optimizer's"
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does"
@@ -83,18 +88,35 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
 
     The code of the reference is shown in paddle's words if an edit is known that replaces what is quoted of the port.
     """
-    explanation = fault["explanation"]
-    wrong = wrong_lines(fault)
-    if (quoted := _QUOTED.search(explanation["text"])) is not None:
+    text, wrong = fault["explanation"]["text"], wrong_lines(fault)
+    written = []
+    for quoted in _QUOTED.finditer(text) if _LONE not in text else ():
         port, reference = (_parsed(code) for code in quoted.groups())
         for edit in fault["reference_edits"]:
             before, after = (_parsed(edit[key]) for key in ("before", "after"))
-            if _place_of(edit) in wrong and _is_exchange(before, after, port, reference):
-                return f"write {_in_one_line(edit['after'])} in place of {_in_one_line(edit['before'])}"
-    if (same := _SAME_WORDS.search(explanation["text"])) is not None:
+            fits = edit.get("runs", True) and _place_of(edit) in wrong
+            if fits and _is_exchange(before, after, port, reference):
+                written.append(f"write {_in_one_line(edit['after'])} in place of {_in_one_line(edit['before'])}")
+                break
+    if written and len(written) == len(_QUOTED.findall(text)):  # a part of what belongs together would break the port
+        return " and ".join(written)
+    if (same := _SAME_WORDS.search(text)) is not None:
         return f"write in {same[2]} what gives in paddle what `{same[1]}` gives in torch"
-    line = _LINE_OF_REFERENCE.search(explanation["text"])
-    return f"do as {line[1]} does" if line is not None else ""
+    return _as_these({line for two in _LINES_OF_REFERENCE.findall(text) for line in two if line})
+
+
+def _as_these(lines: Iterable[str]) -> str:
+    """To do as these lines of the reference, `line N of FILE` each; nothing if there are none."""
+    of_files: dict[str, list[int]] = {}
+    for line in lines:
+        _, number, _, file = line.split(" ", 3)
+        of_files.setdefault(file, []).append(int(number))
+    said = [
+        f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))} of {file}"
+        for file, numbers in sorted(of_files.items())
+    ]
+    one = len(said) == 1 and len(next(iter(of_files.values()))) == 1
+    return f"do as {' and '.join(said)} {'does' if one else 'do'}" if said else ""
 
 
 def _parsed(code: str) -> ast.AST | None:
@@ -242,7 +264,13 @@ def _where(fault: Mapping[str, Any]) -> str:
         name, text = Path(file).name, known.get("text", "")
         said = (line for line in range(first, last + 1) if f"line {line} of {name}" in text)
         places.append((name, next(said, first)))
-    places += [_place_in(at) for at in (inside.get("unknown"), inside.get("known")) if at]
+    near = [_place_in(at) for at in (inside.get("unknown"), inside.get("known")) if at]
+    if (first_wrong := _place_in(inside.get("unknown"))) in places:  # of several lines, the one that shows
+        places.insert(0, first_wrong)
+    made = [(name, line) for name, line in fault["evidence"].get("calls_of_port", ())]
+    if made and not places:  # a value may be absent from the reference where the port only writes it otherwise
+        near = made if len(made) == 1 else [one for one in near if one in made]
+    places += near
     of_library = str(fault["evidence"].get("paddle_class", "")).startswith("paddle.")
     if of_library or "tied_in" in fault["evidence"]:  # its code is the call that builds it
         places += [(Path(file).name, line) for file, line, _ in fault["evidence"].get("source", ())]

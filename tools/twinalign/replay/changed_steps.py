@@ -8,6 +8,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from twinalign.patching import replaced
+
+_ALIKE = 1e-9
+
 
 @dataclasses.dataclass
 class Moment:
@@ -81,9 +85,14 @@ class ChangedSteps:
         raise NotImplementedError
 
     def schedule(self, moments: Iterable[Moment]) -> None:
-        """Give the groups the settings that the reference's schedule gives them."""
+        """Give the groups the settings that the reference's schedule gives them.
+
+        What is switched on or off, such as a decay beside the gradient, is what makes another optimizer another one.
+        """
         for moment in moments:
-            moment.group.update({k: v for k, v in self.settings[moment.step][moment.name].items() if k in moment.group})
+            own = self.settings[moment.step][moment.name].items()
+            of_kind = {k for k, value in own if self.change.make and isinstance(value, bool)}
+            moment.group.update({k: v for k, v in own if k in moment.group and k not in of_kind})
 
     def take_step(self, optimizer: Any, moments: list[Moment]) -> None:
         """Let an optimizer of which each parameter has a group of its own make a step, with the present change."""
@@ -121,6 +130,27 @@ class ChangedSteps:
                 return plain(used) if plain else used.step()
 
         return behind_hooks
+
+    @functools.cached_property
+    def scales_gradients_alike(self) -> bool:
+        """Whether what the case puts around its step gives all gradients of a step one factor, as one norm does."""
+        shares: dict[int, list[float]] = {}
+        alike: list[bool] = []
+
+        def after(moment: Moment) -> None:
+            given, left = self.gradient(moment.name, moment.step), moment.parameter.grad
+            if left is not None and float(given.norm()):
+                share = float((left * given).sum() / (given * given).sum())
+                alike.append(float((left - share * given).norm()) <= _ALIKE * float(given.norm()))
+                shares.setdefault(moment.step, []).append(share)
+
+        with replaced(self, "change", StepChange(after=after)):
+            self.run()
+        return all(alike) and all(max(of) - min(of) <= _ALIKE * abs(max(of)) for of in shares.values())
+
+    def run(self) -> Any:
+        """Take the steps with the present change."""
+        raise NotImplementedError
 
     def gradient(self, name: str, step: int) -> Any:
         """The gradient of a parameter in a step."""

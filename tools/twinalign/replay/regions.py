@@ -81,7 +81,7 @@ def borne_out(
     """
     # Behind these the port calls a layer without a partner, and the reference's counterpart calls one inside.
     moved = {n for n in places if unit.children[n].call.number in with_extra_layers and n + 1 in unit.extra}
-    moved |= {n for n in places if unit.children[n].call.number in more}
+    moved |= {n for n in places if unit.children[n].call.number in more or _pads_outside(unit, unit.children[n])}
     known = {*unit.wrong_ends(), *(end for place in moved for end in behind[place])}
 
     def to_give_up(tried: ForcedCall) -> set[int]:
@@ -92,6 +92,21 @@ def borne_out(
         }
 
     return to_give_up, lambda tried: tried.wrong_ends().keys() <= known
+
+
+def _pads_outside(unit: ForcedCall, child: ForcedCall) -> bool:
+    """Whether the code around a layer gives it as much more on each axis as it returns less on the reference's input.
+
+    Then the padding that one side's layer does is done by the code around it on the other side.
+    """
+    name = f"input.{child.label}.0"
+    by: list[list[int]] = []
+    for one, at in ((unit, name), (child, "output.0")):
+        ours, theirs = one.port.get(at), one.reference.get(at)
+        if ours is None or theirs is None:
+            return False
+        by.append([a - b for a, b in zip(ours.shape, theirs.shape, strict=False)])
+    return any(by[0]) and by[0] == [-less for less in by[1]]
 
 
 def _mended(ends: Sequence[tuple[float, float]]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 _TOLERANCE = 2e-6
 _MOST_SAMPLES = 3
 _SPREAD = 3
+_FEW_NUMBERS = 16
 
 
 def same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -269,14 +271,29 @@ class _Split:
 
     def _samples_explained(self, name: str, differing: Sequence[int]) -> Any:
         """The cause, from the first samples whose value of this name differs and from the code that makes them."""
+        right = self._right_ones(name, differing)
+        chosen = sorted({*differing[:_MOST_SAMPLES], *right})
         paths = {}
         for side, samples in (("ref", self.reference), ("paddle", self.port)):
-            kept = {str(i): samples.items[i][name] for i in differing[:_MOST_SAMPLES] if name in samples.items[i]}
+            kept = {str(i): samples.items[i][name] for i in chosen if name in samples.items[i]}
             paths[side] = self._file(side, "_samples")
             np.savez(paths[side], **kept)  # type: ignore[arg-type]
         self.context.processes["paddle"].call(read_samples, split=self.split, count=differing[0] + 1)
-        given = {"reference": paths["ref"], "port": paths["paddle"], "indices": differing[:_MOST_SAMPLES]}
+        given = {"reference": paths["ref"], "port": paths["paddle"], "indices": chosen}
         return self._explained(explain_samples, name=name, **given)
+
+    def _right_ones(self, name: str, differing: Sequence[int]) -> list[int]:
+        """Some samples whose value of this name is right, which a cause must leave so: one wrong number fits many."""
+        if sum(self.port.items[i][name].size for i in differing if name in self.port.items[i]) > _FEW_NUMBERS:
+            return []
+        both = range(min(len(self.reference.judged), len(self.port.judged)))
+        others = (
+            i
+            for i in both
+            if i not in set(differing) and name in self.reference.items[i] and name in self.port.items[i]
+        )
+        alike = (i for i in others if same(self.reference.items[i][name], self.port.items[i][name]))
+        return list(itertools.islice(alike, _MOST_SAMPLES))
 
     def _pictures(self, name: str, one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
         """Keep both images as arrays and as pictures; returns their paths."""

@@ -290,7 +290,7 @@ class Locator:
                 proposals = Proposals(places, code, self._recorder.settings.sources, layers, asked)
                 found = [
                     [
-                        [{**edit.to_json(), "likely": proposals.is_likely(edit, fault)} for edit in edits(fault)]
+                        [{**one.to_json(), **proposals.judged(one, fault)} for one in edits(fault)]
                         for edits in (proposals.for_fault, proposals.of_case, proposals.from_reference)
                     ]
                     for fault in asked
@@ -299,6 +299,8 @@ class Locator:
                 continue
             for fault, (proven, of_case, others) in zip(wrong, found, strict=True):
                 fault.evidence.setdefault("source", proposals.source_of(fault.to_json()))
+                if calls := proposals.calling(fault.to_json()):
+                    fault.evidence.setdefault("calls_of_port", calls)
                 if proven and fault.edit is None:
                     fault.edit, fault.further_edits = proven[0], proven[1:]
                 fault.case_edits = fault.case_edits or of_case

@@ -5,6 +5,7 @@ The optimizer is judged at the reference's learning rates, so that a wrong sched
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,32 @@ def locate_optimizer(context: ComponentContext) -> list[Fault]:
     weights = context.weights[STAGE]
     found = {side: process.call(record_schedule, weights=weights[side]) for side, process in context.processes.items()}
     factor = _wrong_factor(found)
+    wrong_group = _factor_of_one_group(context, found)
+    if wrong_group is not None:
+        factor = wrong_group
+        found["paddle"]["values"] = {
+            **found["paddle"]["values"],
+            "learning_rate": found["ref"]["values"]["learning_rate"],
+        }
     faults = _locate_schedule(context, found)
     return faults + (_locate_steps(context, factor) if context.gradients else [])
+
+
+def _factor_of_one_group(context: ComponentContext, found: dict[str, Any]) -> float | None:
+    """By how much the rate of the port's first group is off where the rates of others are right; else None.
+
+    Then the factor of this group is wrong and not the rate that all groups multiply.
+    """
+    rates = {side: found[side]["values"].get("learning_rate", []) for side in SIDES}
+    both = [(one, other) for one, other in zip(rates["ref"], rates["paddle"], strict=False) if one]
+    if not context.gradients or not both or found["paddle"]["factor"] == 1.0:
+        return None
+    off = both[0][1] / both[0][0]
+    if abs(off - 1.0) <= _RATE_TOLERANCE or any(abs(b - off * a) > _RATE_TOLERANCE * abs(b) for a, b in both):
+        return None
+    arrays, _, taken = _taken_steps(context, off)
+    wrong = {key.split(".", 2)[2] for key in differing_quantities(arrays["ref"], arrays["paddle"]) if ".update." in key}
+    return off if set(taken["paddle"]["parameters"]) - wrong else None
 
 
 def _wrong_factor(found: dict[str, Any]) -> float:
@@ -75,7 +100,8 @@ def _locate_schedule(context: ComponentContext, found: Mapping[str, Any]) -> lis
         else:
             component = SCHEDULE if scheduled else OPTIMIZER
             if not scheduled:
-                evidence["reference_optimizer"] = {"lr": found["ref"]["initial"]}
+                # What paddle's optimizer is to be given, whose groups multiply it.
+                evidence["reference_optimizer"] = {"lr": found["ref"]["initial"] / (found["paddle"]["factor"] or 1.0)}
             faults[key] = Fault(component, component, "optimizer", explanation, evidence)
     return list(faults.values())
 
@@ -107,7 +133,10 @@ def schedule_evidence(
     return {"values": {name: {"first_step": first, "reference": one[:8], "port": other[:8]}}}
 
 
-def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
+def _taken_steps(
+    context: ComponentContext, factor: float
+) -> tuple[dict[str, Mapping[str, np.ndarray]], dict[str, Path], dict[str, dict[str, Any]]]:
+    """What both sides recorded of their steps, the port's at a multiple of the reference's rates."""
     weights = context.weights[STAGE]
     paths = {side: context.folder / f"optimizer_{side}.npy" for side in SIDES}
     given: dict[str, Any] = {"initial": weights["ref"]["path"], "gradients": str(context.gradients)}
@@ -117,13 +146,17 @@ def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
         taken[side] = context.processes[side].call(
             record_steps, weights=weights[side], path=str(paths[side]), rates=rates, **given
         )
-    arrays = {side: Recording.load(path).arrays for side, path in paths.items()}
+    return {side: Recording.load(path).arrays for side, path in paths.items()}, paths, taken
+
+
+def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
+    arrays, paths, taken = _taken_steps(context, factor)
     differing = differing_quantities(arrays["ref"], arrays["paddle"])
     if not differing:
         return []
     explanation = context.explanation(
         explain_steps,
-        weights=weights["ref"],
+        weights=context.weights[STAGE]["ref"],
         gradients=str(context.gradients),
         recordings=[str(paths["ref"]), str(paths["paddle"])],
         rates=taken["ref"]["rates"],

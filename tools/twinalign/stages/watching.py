@@ -9,6 +9,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,6 +91,13 @@ class _Watched(functools.partial[Any]):
         return copy.deepcopy(self.args[1], memo)
 
 
+def _is_copy(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two parts have the same parameters, as far as one of them has any."""
+    shapes = [{end: list(p.shape) for end, p in part.items()} for part in (one, other)]
+    fewer, more = sorted(shapes, key=len)
+    return all(more.get(end) == shape for end, shape in fewer.items())
+
+
 class _Watch:
     def __init__(
         self,
@@ -129,7 +137,7 @@ class _Watch:
         with contextlib.ExitStack() as stack:
             for layer in [self._model, *(layer for path, layer in layers if path and "." not in path)]:
                 stack.enter_context(replaced(layer, "forward", _Watched(self._call, layer, layer.forward)))
-            stack.enter_context(self._backend.watching_steps(self._before_step, self._after_step))
+            stack.enter_context(self._backend.watching_steps(self._before_step, self._after_step, self._inside_step))
             stack.enter_context(self._backend.watching_clipping(lambda kind, limit: None, self._after_clipping))
             self._last = time.perf_counter()
             yield
@@ -175,12 +183,23 @@ class _Watch:
         return bool(mine)
 
     def _averaged(self) -> list[tuple[Any, Any]]:
-        """Trained parameters, each with the untrained parameter of the same name in another part of the model."""
-        parameters = self._backend.named_parameters(self._model)
-        rest = {name: p for name, p in parameters.items() if name not in self._trained}
-        by_end = {name.partition(".")[2]: p for name, p in rest.items() if "." in name}
-        pairs = [(p, by_end.get(name.partition(".")[2])) for name, p in self._trained.items() if "." in name]
-        return [(one, other) for one, other in pairs if other is not None and list(one.shape) == list(other.shape)]
+        """Trained parameters, each with the one of the same name in a part of the model that is not trained.
+
+        That part is an average if it has no parameter that the trained part lacks, or the other way round: a frozen
+        layer, such as one that subtracts a mean, may share a name or two with any other.
+        """
+        parts: dict[str, dict[str, Any]] = {}
+        for name, parameter in self._backend.named_parameters(self._model).items():
+            part, inside, end = name.partition(".")
+            if inside:
+                parts.setdefault(part, {})[end] = parameter
+        trained = {part for part in parts if any(f"{part}.{end}" in self._trained for end in parts[part])}
+        found: dict[str, tuple[Any, Any]] = {}
+        for one, other in itertools.product(parts, parts):
+            if one in trained and other not in trained and _is_copy(parts[one], parts[other]):
+                own = {end: p for end, p in parts[one].items() if f"{one}.{end}" in self._trained}
+                found |= {f"{one}.{end}": (p, parts[other][end]) for end, p in own.items() if end in parts[other]}
+        return list(found.values())
 
     def _before_step(self, optimizer: Any) -> None:
         if not self._is_mine(optimizer):
@@ -196,6 +215,13 @@ class _Watch:
         # Of the model's first parameter: groups may stand in another order.
         first = next((p for p in self._trained.values() if id(p) in held), None)
         self._see(LEARNING_RATE + end, self._backend.learning_rate(optimizer, first))
+
+    def _inside_step(self, optimizer: Any) -> None:
+        """A class's own step may clip before it calls that of the framework; what this leaves is what others clip."""
+        if self._gradient_curve and self._is_mine(optimizer):
+            held = {id(p): p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None}
+            self._gradient_norms = dict(zip(held, self._backend.norms(list(held.values())), strict=True))
+            self.seen[self._gradient_curve][-1] = math.hypot(*self._gradient_norms.values())
 
     def _after_clipping(self, norm: Any, pairs: Any) -> None:
         """An optimizer of paddle clips inside of its step; what this leaves is what others clip before theirs."""

@@ -20,6 +20,7 @@ from twinalign.verdict.array_comparison import compare_arrays as compare_arrays
 from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
+from twinalign.verdict.kept_state import without, without_lone_state
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.stage_recordings import StageRecordings, described_samples, different_inputs
@@ -241,10 +242,12 @@ def _compare_tensors(
 ) -> Comparison:
     dtype = recordings.judged_dtype
     changed_by_draws, notes = draws_of(recordings.metadata("ref"), recordings.metadata("paddle"))
-    high = [recordings.arrays(side, "float64") if with_float64 else None for side in SIDES]
+    low = {side: recordings.arrays(side, dtype) or {} for side in SIDES}
+    lone, of_state = without_lone_state(low)
+    high = [without(recordings.arrays(side, "float64") if with_float64 else None, lone) for side in SIDES]
     comparison = compare_arrays(
-        recordings.arrays("ref", dtype) or {},
-        recordings.arrays("paddle", dtype) or {},
+        without(low["ref"], lone) or {},
+        without(low["paddle"], lone) or {},
         reference64=high[0],
         reproduced64=high[1],
         reference_repeat=recordings.repeat.arrays if recordings.repeat else None,
@@ -255,7 +258,7 @@ def _compare_tensors(
         known_rounding=known_rounding,
         described=described_samples(recordings.metadata("ref")),
     )
-    comparison.notes += [*notes, *notes_of_model(recordings.metadata("ref"), recordings.metadata("paddle"))]
+    comparison.notes += [*notes, *of_state, *notes_of_model(recordings.metadata("ref"), recordings.metadata("paddle"))]
     return comparison
 
 

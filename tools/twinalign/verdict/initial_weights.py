@@ -276,7 +276,9 @@ def _named(
     elif first.constant is not None:
         remedy = f"Constant({first.constant:g})"
     else:
-        remedy = known[0][0].written_for(shape, own_shape) if known[0] else None
+        # A few values fit several families, of which any may be wrong; a number with more digits fits them anyway.
+        sure = len({one.family for one in known[0] if one.digits <= known[0][0].digits}) == 1
+        remedy = known[0][0].written_for(shape, own_shape) if sure else None
     families = [set[str]() if one.constant is not None else families_of(one.draws) for one in (first, second)]
     scaled = text.startswith(_DEVIATION) and len(families[0]) == 1 and families[0] == families[1]
     if first.is_table and second.is_table and text == _FIXED:

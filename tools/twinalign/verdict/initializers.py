@@ -17,6 +17,8 @@ _WRITABLE_DIGITS = 3
 _UNCUT = 1.0 / 0.8796256610342398
 """Deviation of a normal distribution over its deviation once it is truncated at two of its own."""
 _MOST_OTHERS, _MOST_PARTS = 2, 4
+_CLEARLY = math.log(1e6)
+"""Logarithm of how much less likely a right initialiser makes the values than a wrong one, once in so many tensors."""
 _UNLIKELIER = 30.0
 """How much less likely a number is to be written with one more digit."""
 
@@ -65,6 +67,15 @@ class Initializer:
         ends = _normal_cumulative(np.array([-self.cut / self.scale, self.cut / self.scale]))
         return np.clip((below - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
 
+    def likelihood(self, values: np.ndarray) -> float:
+        """Logarithm of the values' density."""
+        centred = (values - self.mean) / self.scale
+        if self.family == "uniform":
+            return -values.size * math.log(2.0 * self.scale)
+        within = 1.0 if math.isinf(self.cut) else math.erf(self.cut / self.scale / math.sqrt(2.0))
+        density = -0.5 * float(np.square(centred).sum())
+        return density - values.size * math.log(self.scale * math.sqrt(2.0 * math.pi) * within)
+
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
     """(fan in, fan out) of a weight in torch's layout; a vector counts as one of each element."""
@@ -84,7 +95,10 @@ def fitting(draws: np.ndarray, shape: Sequence[int], weight_shape: Sequence[int]
     """
     values = np.sort(draws, axis=None).astype(np.float64)
     chances = [(_chance(values, one), one) for one in _candidates(values, shape, weight_shape)]
-    fits = [(chance / _UNLIKELIER**one.digits, one) for chance, one in chances if chance > _P_OF_A_FIT]
+    chances = [(chance, one) for chance, one in chances if chance > _P_OF_A_FIT]
+    likely = {id(one): one.likelihood(values) for _, one in chances}
+    least = max(likely.values(), default=0.0) - _CLEARLY
+    fits = [(chance / _UNLIKELIER**one.digits, one) for chance, one in chances if likely[id(one)] >= least]
     # Two of one scale, such as fan out and twice the fan in, differ in the last bits: the first is the commoner.
     return [one for _, one in sorted(fits, key=lambda pair: -round(pair[0], 6))]
 
@@ -151,6 +165,11 @@ def _by_fans(shape: Sequence[int], weight_shape: Sequence[int] | None) -> Iterat
     both = sum(fans(shape))
     yield Initializer("Xavier uniform", "uniform", math.sqrt(6.0 / both), "XavierUniform()")
     yield Initializer("Xavier normal", "normal", math.sqrt(2.0 / both), "XavierNormal()")
+    if len(shape) > 2:  # a convolution that stands for a matrix, as of patches
+        flat = sum(fans((shape[0], math.prod(shape[1:]))))
+        bound, deviation, of = math.sqrt(6.0 / flat), math.sqrt(2.0 / flat), "of the weight as one matrix"
+        yield Initializer(f"Xavier uniform {of}", "uniform", bound, f"Uniform({-bound:.6g}, {bound:.6g})")
+        yield Initializer(f"Xavier normal {of}", "normal", deviation, f"Normal(0.0, {deviation:.6g})")
     parts = shape[0] // shape[1] if len(shape) == 2 and shape[0] % shape[1] == 0 else 1
     if 2 <= parts <= _MOST_PARTS:  # queries, keys and values in one tensor, or the gates of a recurrent layer
         bound = math.sqrt(3.0 / shape[1])

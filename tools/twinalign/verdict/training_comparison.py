@@ -24,6 +24,7 @@ from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Compariso
 from twinalign.verdict.structure import lone
 from twinalign.verdict.trained_weights import KindOfWeights, compare_weights
 from twinalign.verdict.trajectory import FLOOR_FACTOR, TrajectoryVerdict, judge_trajectory, own_rounding_over_floor
+from twinalign.verdict.unseen_curves import without_unseen
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -68,13 +69,15 @@ def compare_training(
     allowed = [allowance for allowance in resolve(allowances) if allowance.id not in ALWAYS]
     outcomes = judge_seeds(reference, reproduced)
     low, high = (reference, reproduced), (reference64, reproduced64)
-    reference, reproduced = without_experiments(reference), without_experiments(reproduced)
+    reference, reproduced, unseen = without_unseen(without_experiments(reference), without_experiments(reproduced))
+    notes += unseen
     times = 0.0
     if reference64 is None or reproduced64 is None:
         tensors, facts = _judge(reference, reproduced, precision, "", allowances=allowed)
         _doubt_norms_alone(tensors)
     else:
-        reference64, reproduced64 = without_experiments(reference64), without_experiments(reproduced64)
+        of_sides = (without_experiments(one) for one in (reference64, reproduced64))
+        reference64, reproduced64, _ = without_unseen(*of_sides)
         of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)", allowances=allowed)
         agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
         exact = (reference64, reproduced64)

@@ -10,8 +10,12 @@ import paddle
 from twinalign.backends.optimizer_steps import watching_steps_of
 
 
-def watching_steps(before: Callable[[Any], None], after: Callable[[Any], None]) -> AbstractContextManager[None]:
-    return watching_steps_of(paddle.optimizer.Optimizer, before, after)
+def watching_steps(
+    before: Callable[[Any], None],
+    after: Callable[[Any], None],
+    inside: Callable[[Any], None] | None = None,
+) -> AbstractContextManager[None]:
+    return watching_steps_of(paddle.optimizer.Optimizer, before, after, inside=inside)
 
 
 @paddle.no_grad()

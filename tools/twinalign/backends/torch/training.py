@@ -9,8 +9,12 @@ import torch
 from twinalign.backends.torch.reference_only import steps
 
 
-def watching_steps(before: Callable[[Any], None], after: Callable[[Any], None]) -> AbstractContextManager[None]:
-    return steps.watching_steps(before, after)
+def watching_steps(
+    before: Callable[[Any], None],
+    after: Callable[[Any], None],
+    inside: Callable[[Any], None] | None = None,
+) -> AbstractContextManager[None]:
+    return steps.watching_steps(before, after, inside)
 
 
 @torch.no_grad()

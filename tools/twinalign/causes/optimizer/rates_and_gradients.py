@@ -162,6 +162,8 @@ def gradient_clip_missing(subject: OptimizerSubject) -> Iterator[Variant]:
         if "clip" not in subject.facts:
             yield subject.changed("missing", unclipped=True)
         yield from _clipped_to(subject, _bounds(subject), subject.gradient_norm(0) * 0.5, unclipped=True)
+        if not subject.scales_gradients_alike:
+            yield from (subject.variant(f"by each group's norm, {d}", change=c) for d, c in _to_norm_of_group(subject))
 
 
 @step_cause(difference="clip_global_norm_formula")
@@ -181,6 +183,11 @@ def _to_each_bound(subject: OptimizerSubject, clip: Callable[..., Any]) -> Itera
     for bound, added in itertools.product(_bounds(subject), _added(subject)):
         for unclipped in (True, False) if subject.clips else (False,):
             yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound, added), unclipped=unclipped)
+
+
+def _to_norm_of_group(subject: OptimizerSubject) -> Iterator[tuple[str, StepChange]]:
+    return _to_each_bound(subject, lambda bound, added, moment: _to_norm(
+        moment, bound, subject.gradient_norm(moment.step, subject.group_members[moment.name]) + added))  # fmt: skip
 
 
 def _summed(moment: Moment) -> Any:
@@ -213,8 +220,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
                     2 * moment.before - moment.parameter.data))}),
     ("missing_gradient_is_zero",
      "parameters without a gradient are updated as if it were zero: decay and momentum change them",
-     {"difference": "clear_grad_vs_none", "rank": 1,
-      "where": lambda s: any(name not in s.gradients for name in s.judged)},
+     {"difference": "clear_grad_vs_none", "rank": 1, "where": lambda s: set(s.judged) - set(s.gradients)},
      lambda s: {"": StepChange(missing_as_zero=True)}),
     ("optimizer_stepped_twice", "every step is taken twice", {},
      lambda s: {"": StepChange(step=lambda optimizer, moments: (optimizer.step(), optimizer.step()))}),
@@ -229,7 +235,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      lambda s: _to_each_bound(s, lambda bound, _added, moment: moment.gradient.clamp(-bound, bound))),
     ("gradient_clipped_per_group",
      "gradients are clipped by the norm of each parameter group, not of all parameters",
-     {"difference": "clip_global_norm_per_group", "where": lambda s: len(set(s.group_members.values())) > 1},
-     lambda s: _to_each_bound(s, lambda bound, added, moment: _to_norm(
-         moment, bound, s.gradient_norm(moment.step, s.group_members[moment.name]) + added))),
+     {"difference": "clip_global_norm_per_group",
+      "where": lambda s: len(set(s.group_members.values())) > 1 and (not s.clips or s.scales_gradients_alike)},
+     _to_norm_of_group),
 ))  # fmt: skip

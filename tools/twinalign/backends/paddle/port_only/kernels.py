@@ -12,6 +12,8 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
 - `layer_norm`, `group_norm` and `instance_norm`: the same deviation, and the same power of two.
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
 - `elu`, `celu` and `selu` are those with alpha = 1 times numbers, `hardtanh` and `softshrink` come from `clip`.
+- `pow` and `tensor ** number`: the exponent, where it is a number and no tensor.
+- `adadelta_`: the smoothing of both averages, and epsilon.
 - linear and cubic interpolation: weights of points in float32, see `interpolation`.
 - `softmax` and `cross_entropy_with_softmax`, on the CPU: no weight is below exp(-64) of the largest. This is only
   noted, for code may compare weights with each other; the verdict allows what it leaves of gradients.
@@ -54,6 +56,9 @@ def make_float64_exact() -> None:
         kernel = getattr(paddle._C_ops, name, None)
         if kernel is not None and not hasattr(kernel, "__wrapped__"):
             setattr(paddle._C_ops, name, functools.wraps(kernel)(functools.partial(_eagerly, around, kernel)))
+    operator = paddle.Tensor.__pow__  # which calls its kernel by no name
+    if not hasattr(operator, "__wrapped__"):
+        paddle.Tensor.__pow__ = functools.wraps(operator)(lambda x, exponent: _eagerly(_power, operator, x, exponent))
     for kind in (paddle.nn.ClipGradByGlobalNorm, paddle.nn.ClipGradByNorm):
         if kind._dygraph_clip.__module__ != __name__:
             kind._dygraph_clip = _noting_limit(kind._dygraph_clip)
@@ -119,6 +124,25 @@ def _batch_norm(kernel: Callable[..., Any], x: Any, mean: Any, variance: Any, *r
         for statistic, new in ((mean, scaled[0] / scale), (variance, scaled[1] / scale**2)):
             statistic.set_value(statistic + (new - statistic) * share)
     return found
+
+
+def _power(kernel: Callable[..., Any], x: Any, exponent: Any, *rest: Any, **keywords: Any) -> Any:
+    is_number = isinstance(exponent, float) and math.isfinite(exponent)
+    if x.dtype != paddle.float64 or not is_number or not _float32_error(exponent) or any(keywords.values()):
+        return kernel(x, exponent, *rest, **keywords)
+    return paddle._C_ops.elementwise_pow(x, paddle.to_tensor(exponent, dtype="float64"))
+
+
+def _adadelta(kernel: Callable[..., Any], parameter: Any, gradient: Any, *rest: Any) -> Any:
+    squares, updates, rate, _, rho, epsilon, *_ = rest
+    if parameter.dtype != paddle.float64:
+        return kernel(parameter, gradient, *rest)
+    with paddle.no_grad():
+        squares.set_value(rho * squares + (1 - rho) * gradient * gradient)
+        update = gradient * ((updates + epsilon) / (squares + epsilon)).sqrt()
+        updates.set_value(rho * updates + (1 - rho) * update * update)
+        parameter.set_value(parameter - rate * update)
+    return parameter, squares, updates, None
 
 
 def _normalisation(at: int, kernel: Callable[..., Any], x: Any, *rest: Any) -> Any:
@@ -225,6 +249,8 @@ def _activation(name: str, kernel: Callable[..., Any], *arguments: Any, **keywor
 _AROUND: dict[str, Callable[..., Any]] = {
     "label_smooth": _label_smooth,
     "momentum_": _momentum,
+    "adadelta_": _adadelta,
+    "pow": _power,
     "batch_norm": _batch_norm,
     **{name: functools.partial(_normalisation, 2) for name in ("layer_norm", "group_norm", "instance_norm")},
     # paddle has none for float64 on the CPU.

@@ -1,6 +1,7 @@
 """Functions of paddle that torch computes in another way, or with other names of arguments: `OWN`, by their names."""
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -227,10 +228,6 @@ def _in_float32(value: Any) -> Any:
     return float(np.float32(value)) if isinstance(value, float) else value
 
 
-def _pow(x: Any, y: Any) -> Any:
-    return x ** (_in_float32(y) if isinstance(x, torch.Tensor) else y)
-
-
 def _hardsigmoid(x: Any, slope: float = 0.1666667, offset: float = 0.5) -> Any:
     return torch.clamp(x * _in_float32(slope) + _in_float32(offset), 0.0, 1.0)
 
@@ -309,7 +306,7 @@ OWN: dict[str, Function] = {
     "concat": lambda x, axis=0: torch.cat(list(x), axis), "stack": lambda x, axis=0: torch.stack(list(x), axis),
     "roll": lambda x, shifts, axis=None: torch.roll(x, shifts, axis),
     "flip": lambda x, axis: torch.flip(x, [axis] if isinstance(axis, int) else axis),
-    "matmul": _matmul, "mm": torch.matmul, "pow": _pow,
+    "matmul": _matmul, "mm": torch.matmul, "pow": operator.pow,
     "hardshrink": lambda x, threshold=0.5: functional.hardshrink(x, _in_float32(threshold)),
     "softshrink": lambda x, threshold=0.5: functional.softshrink(x, threshold),
     "hardtanh": lambda x, min=-1.0, max=1.0: torch.clamp(x, min, max),

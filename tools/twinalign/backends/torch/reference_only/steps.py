@@ -58,10 +58,15 @@ def replacing_steps(
 
 
 def watching_steps(
-    before: Callable[[Any], None], after: Callable[[Any], None]
+    before: Callable[[Any], None],
+    after: Callable[[Any], None],
+    inside: Callable[[Any], None] | None = None,
 ) -> contextlib.AbstractContextManager[None]:
-    """Call `before(optimizer)` behind the hooks before every step, and `after(optimizer)` behind those after it."""
-    return replacing_steps(optimizer_steps.watched(before, after, calling_last))
+    """Call `before(optimizer)` behind the hooks before every step, and `after(optimizer)` behind those after it.
+
+    `inside` as for `optimizer_steps.watched`.
+    """
+    return replacing_steps(optimizer_steps.watched(before, after, calling_last, inside))
 
 
 @contextlib.contextmanager
