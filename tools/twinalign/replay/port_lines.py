@@ -178,7 +178,7 @@ class Exchange:
     def _define(self, scope: dict[str, Any], lines: Sequence[ast.AST]) -> None:
         """Put what lines of the port refer to into the module of the function that runs them."""
         variant, spelling = self._variant, paddle_spelling()
-        known = {} if variant.module is None else {id(variant.module): variant.names}
+        known = {0 if variant.module is None else id(variant.module): variant.names}
         scope[PADDLE] = spelling.PADDLE
         scope[ATTRIBUTE] = functools.partial(spelling.attribute, known)
         scope[IMPORTED] = importlib.import_module

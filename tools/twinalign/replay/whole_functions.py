@@ -60,11 +60,9 @@ def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple
     own = [code for code in known if (code.file, code.name, code.tree.lineno) not in shared]
     ours = [code for code in own if "<locals>" not in code.name]
     calls = {code.name: {other.name for other in ours if _reads(code, other)} for code in ours}
-    classes = {
-        other.name.partition(".")[0]: one.name.partition(".")[0]
-        for one, other in partners(theirs, known)
-        if "." in one.name and "." in other.name
-    }
+    pairs = [(one, other) for one, other in partners(theirs, known) if "." in one.name and "." in other.name]
+    classes = {other.name.partition(".")[0]: one.name.partition(".")[0] for one, other in pairs}
+    attributes = other_names(pairs)
     found = []
     for code in ours:
         kin = [one for one in theirs if _kind(one) == _kind(code)]
@@ -73,7 +71,27 @@ def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple
         found += [(len(called), -_likeness(one, code), one, code, called) for one in alike[:_MOST_PARTNERS]]
     for _, _, one, code, called in sorted(found, key=lambda item: item[:2]):
         if (variant := _as_a_whole(one, code, known, classes)) is not None:
-            yield variant, code, called, any(code.name in others for others in calls.values())
+            yield (
+                dataclasses.replace(variant, names=attributes),
+                code,
+                called,
+                any(code.name in others for others in calls.values()),
+            )
+
+
+def other_names(pairs: Sequence[tuple[Code, Code]]) -> dict[str, str]:
+    """Attributes in the port's methods → those that stand in the same places of the reference's."""
+    found: dict[str, str] = {}
+    waiting: list[tuple[ast.AST, ast.AST]] = [
+        both for one, other in pairs for both in zip(one.tree.body, other.tree.body, strict=False)
+    ]
+    while waiting:
+        one, other = waiting.pop(0)
+        if isinstance(one, ast.Attribute) and isinstance(other, ast.Attribute) and one.attr != other.attr:
+            found.setdefault(other.attr, one.attr)
+        if type(one) is type(other):
+            waiting += zip(ast.iter_child_nodes(one), ast.iter_child_nodes(other), strict=False)
+    return found
 
 
 def _likeness(one: Code, other: Code) -> float:
