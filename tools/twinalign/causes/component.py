@@ -7,9 +7,9 @@ values up to rounding.
 import abc
 import contextlib
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,10 @@ from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.fitting import fitting_number
-from twinalign.replay.helper_edits import told_inside
-from twinalign.replay.moved_statements import moved, moved_in_other_words
-from twinalign.replay.parts_of_lines import narrowed
-from twinalign.replay.port_lines import LinesVariant, lines_of
-from twinalign.replay.several_lines import MANY_VALUES, MANY_WRONG, SHARE_OF_LINES, several
+from twinalign.replay.function_edits import told_with_edit
+from twinalign.replay.lines_of_components import lines_of_component
+from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.several_lines import MANY_VALUES, MANY_WRONG, SHARE_OF_LINES
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
@@ -170,12 +169,8 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
 
 
 def _told_inside(component: Component, found: Explanation, lines: LinesVariant) -> Explanation:
-    def run(variant: LinesVariant | None, moved: float) -> Mapping[str, np.ndarray]:
-        with variant.apply() if variant is not None else contextlib.nullcontext():
-            return component.run()
-
     many = sum(map(np.size, component.reference.values())) > MANY_VALUES
-    told = told_inside(found.text, found.evidence, lines, run) if many else None
+    told = told_with_edit(found.text, found.evidence, lines, partial(_with, component.run), many)
     return Explanation(found.id, told[0], evidence=told[1]) if told else found
 
 
@@ -257,17 +252,13 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
 
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
-    lines = lines_of(_PORT_CODE, component.begins, theirs=component.code)
-    lines.sort(key=lambda one: one.lines[0].has_same_words)
-    yield from moved(lines)
-    yield from (narrowed(one, lambda part: _gives_port(component, part)) for one in lines)
-    yield from moved_in_other_words(lines)
-    yield from several(lines, functools.partial(_begins, component), functools.partial(_gives_port, component))
+    runs = partial(_with, component.begins), partial(_with, component.run)
+    return lines_of_component(_PORT_CODE, component.code, *runs, partial(_gives_port, component))
 
 
-def _begins(component: Component, variant: Variant | None) -> Mapping[str, np.ndarray]:
+def _with(run: Callable[..., Mapping[str, Any]], variant: Variant | None, moved: float = 0.0) -> Mapping[str, Any]:
     with variant.apply() if variant is not None else contextlib.nullcontext():
-        return component.begins()
+        return run()
 
 
 def _gives_port(component: Component, variant: Variant) -> bool:

@@ -249,7 +249,8 @@ def _prove_alone(examined: Examined, budget: Budget, close: Close | None = None)
     alike: list[Candidate] = []
     until = time.process_time() + (SECONDS_OF_LINES if own_code else SECONDS_ALONE)
     for cause, variant in examined.candidates(lambda cause: cause.alone and cause.own_code == own_code):
-        if budget.is_spent or time.process_time() > until:
+        is_late = time.process_time() > until and not getattr(variant, "is_whole", False)  # whose proof took the time
+        if budget.is_spent or is_late:
             if not fitting and not own_code:
                 examined.not_tried = examined.not_tried or f"some of {cause.id}"
             break

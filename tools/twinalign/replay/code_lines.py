@@ -7,6 +7,7 @@ samples are looked up among these results by shape and values.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -25,13 +26,13 @@ import numpy as np
 from twinalign.backends.protocol import Backend
 from twinalign.verdict.array_difference import sample_of
 
-FRAMEWORKS = frozenset({"torch", "paddle", "numpy", "twinalign"})
+FRAMEWORKS = frozenset({"torch", "paddle", "numpy", "twinalign", "plain_pickles"})
 _OWN_THOUGH = "paddle.vision.models"
 _STANDARD_LIBRARY = str(Path(linecache.__file__).parent)
 _SAMPLES = 1024
 _SAME = 1e-9
 """Two float64 computations from the same inputs agree to this share of the greatest value."""
-_LONGEST_SOURCE = 100
+_LONGEST_SOURCE, _LONGEST_LITERAL = 100, 1000
 
 Print = tuple[tuple[int, ...], list[float]]
 """Shape and sample of an array, by which equal values are recognised on the other side."""
@@ -63,7 +64,7 @@ class Function:
         source: its text.
         globals: names that it reads from its module, or from a function around it → what they are:
             `["name", "paddle.nn.functional"]` for a module or something that has its place in one, `["value", 0.5]` for
-            a plain value.
+            a plain value, `["literal", "[1, 2]"]` for a list, tuple or dictionary of such.
         arguments: parameters that had the same plain value in all of its calls → that value.
     """
 
@@ -220,7 +221,9 @@ def function_of(frame: FrameType) -> Function:
         source = "".join(inspect.getblock(lines)) if lines else ""
     except Exception:  # a text that is not that of the code
         source = ""
-    read = {name: frame.f_globals[name] for name in code.co_names if name in frame.f_globals}
+    # A default, or a comprehension inside, reads names that the code itself does not.
+    words = {*code.co_names, *_WORD.findall(source)}
+    read = {name: frame.f_globals[name] for name in sorted(words) if name in frame.f_globals}
     # A model that is defined inside a function may have its framework imported there.
     read |= {name: frame.f_locals[name] for name in code.co_freevars if name in frame.f_locals}
     described = {name: found for name, value in read.items() if (found := _described(value)) is not None}
@@ -241,8 +244,18 @@ def _described(value: Any) -> list[Any] | None:
         return ["name", value.__name__]
     if isinstance(value, (bool, int, float, str)) and value == value:
         return ["value", value]
+    if isinstance(value, (list, tuple, dict)) and len(text := repr(value)) < _LONGEST_LITERAL and _is_literal(text):
+        return ["literal", text]
     place, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     return ["name", f"{place}.{name}"] if place and name else None
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return False
+    return True
 
 
 def is_of_library(file: str | None) -> bool:

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ _DRAWS = (0.0, 0.3, 1.0, 3.0)
 _DIGITS = 6
 """A number that is read off is taken for one of so many digits."""
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-_KINS = (("mean", "sum"), ("max", "min", "maximum", "minimum"), ("abs", "square", "sqrt"), ("exp", "log", "log1p"),
+_KINS = (("mean", "sum", "max", "min"), ("maximum", "minimum"), ("abs", "square", "sqrt"), ("exp", "log", "log1p"),
          ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("zeros", "ones", "zeros_like", "ones_like"),
          ("relu", "relu6", "silu", "gelu", "sigmoid"), ("floor", "ceil", "round"), ("real", "imag"))  # fmt: skip
 _KINDS = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple)
@@ -60,18 +60,19 @@ class HelperEdit:
 
 
 def told_inside(
-    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run
+    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, edit: HelperEdit | None = None
 ) -> tuple[str, dict[str, Any]] | None:
     """Text and evidence of an explanation that names `lines`, with the line inside of a function that they call.
 
-    None if they call no function of the port's own, or no edit of one is known.
+    None if they call no function of the port's own, or no edit of one is known. `edit`: the one that is.
     """
-    edit = mended_helper(lines, run)
+    edit = edit or mended_helper(lines, run)
     if edit is None:
         return None
     head, found, end = text.rpartition(lines.detail)
     joint = "" if found else "; "
-    said = f"{head}{joint}{edit.text}; called by {found or 'the line'}{end if found else ''}"
+    where = "in" if lines.is_whole else "called by"
+    said = f"{head}{joint}{edit.text}; {where} {found or 'the line'}{end if found else ''}"
     places = [edit.line_of_port, *evidence["lines_of_port"]]
     return said, {**evidence, "lines_of_port": places, "helper_edit": edit.to_json() | {"of": text}}
 
@@ -86,26 +87,27 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
         run: the unit's values under a variant (None: the reference's own), with inputs that are moved.
     """
     helpers = variant.helpers.alone()
-    called = [helpers[name] for name in _reached(variant, helpers)]
+    called = [helpers[name] for name in reached(variant, helpers)]
     if not called or len(variant.lines) != 1 or variant.lines[0].old is None:
         return None
     until, right = time.process_time() + _SECONDS, run(None, 0.0)
 
     def values(edit: HelperEdit, moved: float = 0.0) -> Values:
-        functions = [_edited(edit) if code is edit.code else code for code in variant.helpers.functions]
+        functions = [edited(edit) if code is edit.code else code for code in variant.helpers.functions]
         helpers = Helpers(variant.helpers.partners, functions)
         return run(dataclasses.replace(variant, helpers=helpers), moved)
 
     def fits(edit: HelperEdit) -> bool:
         try:
-            return all(_is_same(values(edit, draw), run(None, draw) if draw else right) for draw in _DRAWS)
+            return all(is_same(values(edit, draw), run(None, draw) if draw else right) for draw in _DRAWS)
         except Exception:  # an edit may not run, nor the code on moved inputs
             return False
 
-    def read_off(code: Code) -> Iterator[HelperEdit]:
-        return _read_off(code, lambda edit: _flat(values(edit), right))
+    def own_read_off(code: Code) -> Iterator[HelperEdit]:
+        return read_off(code, lambda edit: _flat(values(edit), right))
 
-    for kind in (_plain, read_off):
+    numbers = numbers_in(ast.walk(variant.lines[0].old))
+    for kind in (lambda code: plain_edits(code, numbers), own_read_off):
         for code in called:
             for edit in kind(code):
                 if time.process_time() > until:
@@ -115,7 +117,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     return None
 
 
-def _reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
+def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
     """The port's own functions that its line calls, and those that these call, whatever they are called there."""
     found, waiting = list[str](), [(one.new, one.ours) for one in variant.lines if one.new is not None]
     while waiting:
@@ -128,7 +130,9 @@ def _reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
     return found
 
 
-def _edited(edit: HelperEdit) -> Code:
+def edited(edit: HelperEdit) -> Code:
+    """The function with an edit in it."""
+
     class Exchange(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> Any:
             return edit.new if node is edit.old else self.generic_visit(_shallow(node))
@@ -150,18 +154,18 @@ def _expressions(code: Code) -> list[ast.expr]:
     called = {id(node.func) for node in ast.walk(code.tree) if isinstance(node, ast.Call)}
     return [
         node
-        for statement in code.tree.body
-        for node in ast.walk(statement)
+        for part in (*code.tree.body, *code.tree.args.defaults)
+        for node in ast.walk(part)
         if isinstance(node, _KINDS)
         and id(node) not in called
         and not (isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not isinstance(node.ctx, ast.Load))
     ]
 
 
-def _plain(code: Code) -> Iterator[HelperEdit]:
-    """Edits without a number that would have to be read off."""
+def plain_edits(code: Code, others: Sequence[float]) -> Iterator[HelperEdit]:
+    """Edits without a number that would have to be read off; `others`: numbers that the reference has there."""
     nodes = _expressions(code)
-    numbers = [number for node in nodes if (number := _number(node)) is not None]
+    numbers = list(dict.fromkeys((*numbers_in(nodes), *others)))
     names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))
     for node in nodes:
         for new in (*_of_operation(node), *_of_call(node), *_of_list(node), *_of_leaf(node, numbers, list(names))):
@@ -178,10 +182,21 @@ def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
             if type(node.op) is not kind:
                 yield ast.BinOp(node.left, kind(), node.right)
         yield ast.BinOp(node.right, node.op, node.left)
+        yield from _with_exchanged_names(node)
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
         yield ast.Compare(node.comparators[0], node.ops, [node.left])
+
+
+def _with_exchanged_names(node: ast.BinOp) -> Iterator[ast.expr]:
+    """Two names in each other's place throughout: what is kept and what is taken of a moving average."""
+    names = list(dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name)))
+    for one, other in itertools.combinations(names[:_MOST_ITEMS], 2):
+        made = copy.deepcopy(node)
+        for name in (found for found in ast.walk(made) if isinstance(found, ast.Name)):
+            name.id = {one: other, other: one}.get(name.id, name.id)
+        yield made
 
 
 def _of_call(node: ast.expr) -> Iterator[ast.expr]:
@@ -217,7 +232,7 @@ def _of_leaf(node: ast.expr, numbers: list[float], names: list[str]) -> Iterator
         yield from (ast.Name(name, ast.Load()) for name in names if name != node.id)
 
 
-def _read_off(code: Code, remaining: Callable[[HelperEdit], np.ndarray]) -> Iterator[HelperEdit]:
+def read_off(code: Code, remaining: Callable[[HelperEdit], np.ndarray]) -> Iterator[HelperEdit]:
     """Edits with the number that leaves least: in place of one, or as a factor."""
     for node in _expressions(code):
         number = _number(node)
@@ -244,7 +259,12 @@ def _times(node: ast.expr, factor: float) -> ast.expr:
     return ast.fix_missing_locations(ast.copy_location(new, node))
 
 
-def _number(node: ast.expr) -> int | float | None:
+def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:
+    """The plain numbers among nodes."""
+    return [number for node in nodes if (number := _number(node)) is not None]
+
+
+def _number(node: ast.AST) -> int | float | None:
     value = node.value if isinstance(node, ast.Constant) else None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -256,5 +276,6 @@ def _flat(found: Values, right: Values) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _is_same(found: Values, right: Values) -> bool:
+def is_same(found: Values, right: Values) -> bool:
+    """Whether values agree but for what constants in some digits make."""
     return found.keys() >= right.keys() and all(difference(found[n], v).relative <= _EXACT for n, v in right.items())

@@ -59,6 +59,8 @@ class _Spelling(ast.NodeTransformer):
             return node
         if kind == "value":
             return ast.Constant(value)
+        if kind == "literal":
+            return ast.parse(value, mode="eval").body
         if str(value).partition(".")[0] != "paddle":
             own = str(value).rpartition(".")[2]
             if own in self._helpers.partners or own in self._alone:

@@ -63,6 +63,11 @@ class LinesVariant:
         return [*self.makers, *(place for one in self.lines for place in one.lines_of_port)]
 
     @property
+    def is_whole(self) -> bool:
+        """Whether a function of the port stands in place of one of the reference's, however both are written."""
+        return any(isinstance(one.old, ast.FunctionDef) for one in self.lines)
+
+    @property
     def spans(self) -> list[tuple[str, int, int]]:
         """File, first and last line of what takes another form in the reference; none where lines are only added."""
         nodes = [(one.theirs.file, one.old) for one in self.lines]
@@ -165,15 +170,15 @@ class Exchange:
             new = in_torch(one.new, one.ours, one.old, variant.helpers) if one.new is not None else None
             changed.setdefault(id(one.theirs), (one.theirs, {}))[1][one.place] = new
         for code, changes in changed.values():
-            made = _compiled(code, changes)
+            made = compiled(code, changes)
             for function in code.functions:
-                stack.enter_context(_running(function, made))
+                stack.enter_context(running(function, made))
             self._define(code.functions[0].__globals__, [new for new in changes.values() if new is not None])
 
     def _define(self, scope: dict[str, Any], lines: Sequence[ast.AST]) -> None:
         """Put what lines of the port refer to into the module of the function that runs them."""
         variant, spelling = self._variant, paddle_spelling()
-        known = {} if variant.module is None else {id(variant.module): variant.names}
+        known = {0 if variant.module is None else id(variant.module): variant.names}
         scope[PADDLE] = spelling.PADDLE
         scope[ATTRIBUTE] = functools.partial(spelling.attribute, known)
         scope[IMPORTED] = importlib.import_module
@@ -194,7 +199,7 @@ _RUNNING: dict[Any, list[tuple[Any, Any]]] = {}
 
 
 @contextlib.contextmanager
-def _running(function: Any, made: Any) -> Iterator[None]:
+def running(function: Any, made: Any) -> Iterator[None]:
     """Inside the block a function runs the code of another; blocks may end in any order: units call each other."""
     layers, own = _RUNNING.setdefault(function, [_code(function)]), _code(made)
     layers.append(own)
@@ -225,7 +230,7 @@ def _kept_out(module: str) -> Iterator[None]:
         sys.modules.pop(module, None)
 
 
-def _compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionType:
+def compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionType:
     """The reference's function with something else in some places, closed over the same names."""
     tree = _rebuilt(code.tree, changes)
     tree.name = "changed"
@@ -278,6 +283,16 @@ def _statements(new: ast.AST | None) -> list[ast.AST]:
     return [] if new is None else list(new.body) if isinstance(new, ast.Module) else [new]
 
 
+def codes_of(functions: Sequence[Mapping[str, Any]]) -> list[Code]:
+    """The port's own functions, from `code_lines.Function` in JSON."""
+    more = ("globals", "arguments")
+    found = (
+        parsed(f["source"], f["file"], f["line"], f["name"], "paddle", **{key: f.get(key, {}) for key in more})
+        for f in functions
+    )
+    return [code for code in found if code is not None]
+
+
 def lines_of(
     functions: Sequence[Mapping[str, Any]],
     run: Callable[[], Any],
@@ -297,22 +312,10 @@ def lines_of(
         steps: of the port's code, as `code_lines.Step` in JSON: branches without any have not run, and are left out;
             nothing is returned where there are none.
     """
-    ours = [
-        parsed(
-            f["source"],
-            f["file"],
-            f["line"],
-            f["name"],
-            "paddle",
-            globals=f["globals"],
-            arguments=f.get("arguments", {}),
-        )
-        for f in functions
-    ]
     ran: dict[str, set[int]] = {}
     for step in steps:
         ran.setdefault(step.get("file", ""), set()).add(step.get("line", 0))
-    written = [code for code in ours if code is not None]
+    written = codes_of(functions)
     known = [as_it_ran(code, ran.get(code.file, ())) for code in written]
     if steps and all(one is other for one, other in zip(written, known, strict=True)):
         return []
@@ -345,9 +348,9 @@ def _is_same(forms: Sequence[Code], run: Callable[[], Any], usual: Any) -> bool:
     try:
         with contextlib.ExitStack() as stack:
             for form in forms:
-                made = _compiled(form, {})
+                made = compiled(form, {})
                 for function in form.functions:
-                    stack.enter_context(_running(function, made))
+                    stack.enter_context(running(function, made))
             found = run()
         return all(difference(found[name], usual[name]).relative <= _SAME for name in usual)
     except Exception:  # the other branch may be for other inputs

@@ -72,7 +72,8 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
     """What `value.name` is in a line of a port.
 
     `__call__` is the value itself, as the line calls it.
-    `facts`: id of a module → what the port's layer has by that name: a plain value, or the name of a child layer.
+    `facts`: id of a module → what the port's layer has by that name: a plain value, or the name of a child layer; 0 →
+    names of the port's → those that the reference has for the same.
     """
     if name == "__call__":
         return functools.partial(_call_of_cell, value) if isinstance(value, torch.nn.RNNCellBase) else value
@@ -98,6 +99,9 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
         if (own := name.lstrip("_")) in (known := facts.get(id(value), {})):
             is_child = isinstance(known[own], str) and hasattr(value, known[own])
             return getattr(value, known[own]) if is_child else known[own]
+    other = facts.get(0, {}).get(name)
+    if isinstance(other, str) and not hasattr(value, name) and hasattr(value, other):
+        return getattr(value, other)
     if name == "saved_tensor" and hasattr(value, "saved_tensors"):  # of an autograd function's context
         return lambda: value.saved_tensors
     return getattr(value, name)

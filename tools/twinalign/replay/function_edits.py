@@ -1,0 +1,200 @@
+"""The edit inside of a function of the port with which it does, call by call, what the reference's in its place does.
+
+The reference's component runs once. Whenever the reference's function is called there, the port's runs with each of its
+edits on copies of what is given, under the same settings of the framework.
+"""
+
+import ast
+import contextlib
+import copy
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from twinalign.replay.aligned_code import Helpers
+from twinalign.replay.guarded import guarded
+from twinalign.replay.helper_edits import (
+    HelperEdit,
+    edited,
+    is_same,
+    numbers_in,
+    plain_edits,
+    reached,
+    read_off,
+    told_inside,
+)
+from twinalign.replay.port_lines import LinesVariant, compiled, running
+
+_SECONDS = 5.0
+"""Of processor time, for all edits."""
+_MOST_CALLS, _LEAST_WRONG = 12, 3
+_DEEPEST = 5
+_HOOK = "_twinalign_called"
+Values = Mapping[str, np.ndarray]
+Run = Callable[[LinesVariant | None, float], Values]
+
+
+def edit_of_function(variant: LinesVariant, run: Run) -> HelperEdit | None:
+    """The edit of a function that stands as a whole in place of the reference's, or of one that it calls.
+
+    None where none is known, or too few values tell. `run` gives the component's values under a variant (None: the
+    reference's own).
+    """
+    calls = _Calls(variant)
+    with contextlib.suppress(Exception), calls.followed():  # what is given may have no copy
+        run(None, 0.0)
+    right = run(None, 0.0)
+    for edit in calls.fitting if calls.wrong >= _LEAST_WRONG else ():
+        with contextlib.suppress(Exception):
+            if is_same(run(_with(variant, edit), 0.0), right):
+                return edit
+    return None
+
+
+def told_with_edit(
+    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, many: bool
+) -> tuple[str, dict[str, Any]] | None:
+    """As `told_inside` for a component; `many`: whether its values are enough to tell the edits of what lines call."""
+    if not lines.is_whole:
+        return told_inside(text, evidence, lines, run) if many else None
+    edit = edit_of_function(lines, run)
+    return told_inside(text, evidence, lines, run, edit) if edit is not None else None
+
+
+def _with(variant: LinesVariant, edit: HelperEdit) -> LinesVariant:
+    functions = [edited(edit) if code is edit.code else code for code in variant.helpers.functions]
+    return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
+
+
+class _Calls:
+    """The calls of the reference's function.
+
+    Attributes:
+        wrong: how many values the port's function has given that the reference's has not.
+        fitting: the edits with which it has always given the reference's; none before the first call that tells.
+    """
+
+    def __init__(self, variant: LinesVariant) -> None:
+        self._variant, self._line = variant, variant.lines[0]
+        self.wrong, self.fitting = 0, list[HelperEdit]()
+        self._count, self._is_known, self._inside = 0, False, False
+        self._until = time.process_time() + _SECONDS
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Inside the block the function's calls are looked at."""
+        code = self._line.theirs
+        own = code.tree.args
+        positional: list[ast.expr] = [ast.Name(one.arg, ast.Load()) for one in (*own.posonlyargs, *own.args)]
+        named = [ast.keyword(one.arg, ast.Name(one.arg, ast.Load())) for one in own.kwonlyargs]
+        hand_on = ast.Return(ast.Call(ast.Name(_HOOK, ast.Load()), positional, named))
+        made = compiled(code, {self._line.place: hand_on})
+        with contextlib.ExitStack() as stack:
+            for function in code.functions:
+                own_code = FunctionType(
+                    function.__code__,
+                    function.__globals__,
+                    function.__name__,
+                    function.__defaults__,
+                    function.__closure__,
+                )
+                own_code.__kwdefaults__ = function.__kwdefaults__
+                self._function, self._original = function, own_code
+                function.__globals__[_HOOK] = self._called
+                stack.callback(function.__globals__.pop, _HOOK, None)
+                stack.enter_context(running(function, made))
+            yield
+
+    def _called(self, *given: Any, **named: Any) -> Any:
+        if not self._inside and self._count < _MOST_CALLS and time.process_time() < self._until:
+            self._count += 1
+            self._inside = True
+            try:
+                self._examine(given, named)
+            finally:
+                self._inside = False
+        return self._original(*given, **named)
+
+    def _examine(self, given: Any, named: Any) -> None:
+        right = _result(self._original, given, named)
+        port = self._values(self._variant, given, named)
+        self.wrong += sum(not is_same({n: port[n]}, {n: right[n]}) and right[n].size for n in right)
+        if is_same(port, right) and not self._is_known:
+            return
+        if self._is_known:
+            self.fitting = [edit for edit in self.fitting if self._fits(edit, right, given, named)]
+            return
+        self._is_known = True
+        for edit in self._edits(right, given, named):
+            if time.process_time() > self._until:
+                return
+            if self._fits(edit, right, given, named):
+                self.fitting.append(edit)
+
+    def _edits(self, right: Values, given: Any, named: Any) -> Iterator[HelperEdit]:
+        helpers = self._variant.helpers.alone()
+        codes = [helpers[name] for name in reached(self._variant, helpers)]
+        others = numbers_in(ast.walk(self._line.theirs.tree))
+
+        def remaining(edit: HelperEdit) -> np.ndarray:
+            found = self._values(_with(self._variant, edit), given, named)
+            return np.concatenate([(found[n] - right[n]).ravel() for n in right if right[n].dtype.kind == "f"])
+
+        for code in codes:
+            yield from plain_edits(code, others)
+        for code in codes if not self.fitting else ():
+            yield from read_off(code, remaining)
+
+    def _fits(self, edit: HelperEdit, right: Values, given: Any, named: Any) -> bool:
+        try:
+            return is_same(self._values(_with(self._variant, edit), given, named), right)
+        except Exception:  # an edit may not run
+            return False
+
+    def _values(self, variant: LinesVariant, given: Any, named: Any) -> Values:
+        with variant.apply(), guarded():
+            return _result(self._function, given, named)
+
+
+def _result(function: Any, given: Any, named: Any) -> Values:
+    """What a function returns, and what it leaves of copies of what it is given."""
+    state = np.random.get_state()
+    own, own_named = _copied(given), _copied(named)
+    found: dict[str, np.ndarray] = {}
+    try:
+        _flatten((function(*own, **own_named), own, own_named), "", found, _DEEPEST)
+    finally:
+        np.random.set_state(state)
+    return found
+
+
+def _copied(value: Any) -> Any:
+    if hasattr(value, "detach") and hasattr(value, "requires_grad"):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if type(value) in (list, tuple):
+        return type(value)(_copied(one) for one in value)
+    if type(value) is dict:
+        return {key: _copied(one) for key, one in value.items()}
+    return copy.deepcopy(value)
+
+
+def _flatten(value: Any, name: str, found: dict[str, np.ndarray], deep: int) -> None:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
+        array = np.asarray(value)
+        found[name] = array.astype(np.float64) if array.dtype.kind in "fiub" else array
+    elif deep and hasattr(value, "state_dict") and hasattr(value, "modules"):
+        _flatten(dict(value.state_dict()), name, found, deep)
+    elif deep and isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            _flatten(one, f"{name}.{number}", found, deep - 1)
+    elif deep and isinstance(value, Mapping):
+        for key, one in value.items():
+            _flatten(one, f"{name}.{key}", found, deep - 1)
+    elif deep and hasattr(value, "__dict__") and not callable(value):
+        _flatten(vars(value), name, found, deep - 1)

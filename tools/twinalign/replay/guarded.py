@@ -1,0 +1,40 @@
+"""Bounds for code that may run for ever, or ask for more memory than there is: code with an edit in it."""
+
+import contextlib
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+_SECONDS, _BYTES = 2.0, 1 << 30
+
+
+@contextlib.contextmanager
+def guarded(seconds: float = _SECONDS, more_bytes: int = _BYTES) -> Iterator[None]:
+    """Inside the block more processor time than this raises TimeoutError, and more memory MemoryError."""
+
+    def stop(*given: Any) -> None:
+        raise TimeoutError
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGVTALRM, stop) if is_main else None
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = _taken() + more_bytes
+    if soft == resource.RLIM_INFINITY or most < soft:
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    try:
+        if is_main:
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        yield
+    finally:
+        if is_main:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+            signal.signal(signal.SIGVTALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _taken() -> int:
+    """Bytes of address space that the process has."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,0 +1,184 @@
+"""Functions of the port as wholes in place of the reference's, where both are written too differently to be aligned.
+
+A function of the port is called with what the reference's is given, and runs with all that it calls. If the reference
+then gives the port's values, what is wrong is in it; those that call less are tried first.
+"""
+
+import ast
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.replay.aligned_code import Code, Difference, Helpers, line_of, words_of
+from twinalign.replay.function_edits import edit_of_function
+from twinalign.replay.likeness import ratio
+from twinalign.replay.partner_functions import partners
+from twinalign.replay.port_lines import LinesVariant, codes_of
+
+_SECONDS = 6.0
+"""Of processor time."""
+_MOST_PARTNERS = 3
+_IS_NAMED = 1.0
+Values = Mapping[str, np.ndarray]
+
+
+def functions_as_wholes(
+    functions: Sequence[Mapping[str, Any]],
+    theirs: Sequence[Code],
+    gives_port: Callable[[LinesVariant], bool],
+    run: Callable[[LinesVariant | None, float], Values],
+) -> Iterator[LinesVariant]:
+    """Functions of the port with which the reference gives the port's values.
+
+    That the whole of the port does so says nothing: what no other of its functions calls counts only if an edit inside
+    of it is known.
+
+    Args:
+        functions: the port's own, as `code_lines.Function` in JSON.
+        theirs: the reference's own functions.
+        gives_port: whether lines give the port's values.
+        run: as for `edit_of_function`.
+    """
+    until, wrong = time.process_time() + _SECONDS, set[str]()
+    for variant, code, called, is_inner in _candidates(codes_of(functions), theirs):
+        if time.process_time() > until:
+            return
+        if wrong & {code.name, *called} or not gives_port(variant):
+            continue
+        if is_inner or edit_of_function(variant, run) is not None:
+            wrong.add(code.name)
+            yield variant
+
+
+def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple[LinesVariant, Code, set[str], bool]]:
+    """Each function of the port in the place of those most like it, what it calls, and whether another calls it."""
+    shared = {(code.file, code.name, code.tree.lineno) for code in theirs}
+    own = [code for code in known if (code.file, code.name, code.tree.lineno) not in shared]
+    ours = [code for code in own if "<locals>" not in code.name]
+    calls = {code.name: {other.name for other in ours if _reads(code, other)} for code in ours}
+    pairs = [(one, other) for one, other in partners(theirs, known) if "." in one.name and "." in other.name]
+    classes = {other.name.partition(".")[0]: one.name.partition(".")[0] for one, other in pairs}
+    attributes = other_names(pairs)
+    found = []
+    for code in ours:
+        kin = [one for one in theirs if _kind(one) == _kind(code)]
+        alike = sorted(kin, key=lambda one, code=code: -_likeness(one, code))  # type: ignore[misc]
+        called = _reached(code.name, calls)
+        found += [(len(called), -_likeness(one, code), one, code, called) for one in alike[:_MOST_PARTNERS]]
+    for _, _, one, code, called in sorted(found, key=lambda item: item[:2]):
+        if (variant := _as_a_whole(one, code, known, classes)) is not None:
+            yield (
+                dataclasses.replace(variant, names=attributes),
+                code,
+                called,
+                any(code.name in others for others in calls.values()),
+            )
+
+
+def other_names(pairs: Sequence[tuple[Code, Code]]) -> dict[str, str]:
+    """Attributes in the port's methods → those that stand in the same places of the reference's."""
+    found: dict[str, str] = {}
+    waiting: list[tuple[ast.AST, ast.AST]] = [
+        both for one, other in pairs for both in zip(one.tree.body, other.tree.body, strict=False)
+    ]
+    while waiting:
+        one, other = waiting.pop(0)
+        if isinstance(one, ast.Attribute) and isinstance(other, ast.Attribute) and one.attr != other.attr:
+            found.setdefault(other.attr, one.attr)
+        if type(one) is type(other):
+            waiting += zip(ast.iter_child_nodes(one), ast.iter_child_nodes(other), strict=False)
+    return found
+
+
+def _likeness(one: Code, other: Code) -> float:
+    names = [code.name.rpartition(".")[2] for code in (one, other)]
+    named = _IS_NAMED if names[0] == names[1] else 0.5 * ratio(list(names[0]), list(names[1]))
+    return ratio(one.words, other.words) + named
+
+
+def _kind(code: Code) -> tuple[bool, str]:
+    """Whether a function is a method, and the name of one that Python calls."""
+    name = code.name.rpartition(".")[2]
+    return "." in code.name, name if name.startswith("__") else ""
+
+
+def _reads(code: Code, other: Code) -> bool:
+    name = other.name.rpartition(".")[2]
+    read = (node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in ast.walk(code.tree))
+    return other is not code and name in read
+
+
+def _reached(name: str, calls: Mapping[str, set[str]]) -> set[str]:
+    """The functions of the port that run in one."""
+    reached, waiting = set[str](), [name]
+    while waiting:
+        new = calls[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def _as_a_whole(theirs: Code, ours: Code, known: Sequence[Code], classes: Mapping[str, str]) -> LinesVariant | None:
+    """The reference's function handing on what it is given; None if it is not given what the port's needs."""
+    given = _given(theirs, ours)
+    if given is None or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(theirs.tree)):
+        return None
+    name = ours.name.replace(".", "_")
+    alone = ours if name == ours.name else dataclasses.replace(ours, name=name)
+    call = ast.Return(ast.Call(ast.Name(name, ast.Load()), *given))
+    place = {"lineno": ours.tree.lineno, "end_lineno": ours.tree.end_lineno, "col_offset": 0, "end_col_offset": 0}
+    for node in ast.walk(call):
+        if isinstance(node, (ast.expr, ast.stmt)):
+            for field, value in place.items():
+                setattr(node, field, value)
+    caller = Code(theirs.tree, ours.file, ours.name, {name: ["name", f"port.{name}"]})
+    line = Difference(theirs, caller, (id(theirs.tree.body[0]), "before"), theirs.tree, call)
+    known_defaults, own = _defaults(theirs), _defaults(ours)
+    defaults = [
+        Difference(theirs, ours, (id(known_defaults[other]), "instead"), known_defaults[other], own[name])
+        for name, other in _pairs(given, ours)
+        if name in own and other in known_defaults and words_of(own[name]) != words_of(known_defaults[other])
+    ]
+    text = f"`{ours.name}`, {line_of(ours)}, as a whole in place of `{theirs.name}`, {line_of(theirs)}"
+    others = [code for code in known if code is not ours]
+    return LinesVariant(text, (line, *defaults), None, {}, Helpers(classes, [*others, alone]))
+
+
+def _defaults(code: Code) -> dict[str, ast.expr]:
+    """What parameters are where they are not given."""
+    known = code.tree.args
+    names = [one.arg for one in (*known.posonlyargs, *known.args)]
+    return dict(zip(reversed(names), reversed(known.defaults), strict=False))
+
+
+def _pairs(given: tuple[list[ast.expr], list[ast.keyword]], ours: Code) -> list[tuple[str, str]]:
+    """Parameters of the port's function, and those of the reference's that they are given."""
+    positional, named = given
+    mine = [one.arg for one in (*ours.tree.args.posonlyargs, *ours.tree.args.args)]
+    pairs = [*zip(mine, positional, strict=False), *((str(one.arg), one.value) for one in named)]
+    return [(name, value.id) for name, value in pairs if isinstance(value, ast.Name)]
+
+
+def _given(theirs: Code, ours: Code) -> tuple[list[ast.expr], list[ast.keyword]] | None:
+    """What the port's function is called with: by the same names, the others in their order."""
+    known, own = theirs.tree.args, ours.tree.args
+    if known.vararg or known.kwarg or own.vararg or own.kwarg:
+        return None
+    names = [one.arg for one in (*known.posonlyargs, *known.args, *known.kwonlyargs)]
+    mine = [one.arg for one in (*own.posonlyargs, *own.args, *own.kwonlyargs)]
+    left = iter([name for name in names if name not in mine])
+    places = {name: name if name in names else next(left, None) for name in mine}
+    needed = [one.arg for one in own.args[: len(own.args) - len(own.defaults)]]
+    if any(places[name] is None for name in (*needed, *(one.arg for one in own.posonlyargs))):
+        return None
+    positional = [*own.posonlyargs, *own.args]
+    first = list(itertools.takewhile(lambda one: places[one.arg] is not None, positional))
+    keywords = [name for name in mine if name not in {one.arg for one in first} and places[name] is not None]
+    return (
+        [ast.Name(str(places[one.arg]), ast.Load()) for one in first],
+        [ast.keyword(name, ast.Name(str(places[name]), ast.Load())) for name in keywords],
+    )
