@@ -217,8 +217,9 @@ class _Watch:
         self._see(LEARNING_RATE + end, self._backend.learning_rate(optimizer, first))
 
     def _inside_step(self, optimizer: Any) -> None:
-        """A class's own step may clip before it calls that of the framework; what this leaves is what others clip."""
-        if self._gradient_curve and self._is_mine(optimizer):
+        """A user's class may clip before its step calls that of the framework; what this leaves is what others clip."""
+        of_framework = type(optimizer).__module__.startswith(("torch.", "paddle."))
+        if self._gradient_curve and self._is_mine(optimizer) and not of_framework:
             held = {id(p): p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None}
             self._gradient_norms = dict(zip(held, self._backend.norms(list(held.values())), strict=True))
             self.seen[self._gradient_curve][-1] = math.hypot(*self._gradient_norms.values())
