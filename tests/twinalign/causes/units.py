@@ -22,7 +22,8 @@ from twinalign.replay.wrong_unit import WrongUnit
 def explain(unit: WrongUnit, known: Known = (), budget: Budget | None = None) -> Explanation | None:
     """The confirmed cause of what is wrong in a unit, or None where no cause reproduces the port."""
     examined = examined_unit(unit, known)
-    return prove(examined, budget) if examined is not None else None
+    found = prove(examined, budget) if examined is not None else None
+    return found and examined.told_inside(found) if examined is not None else None
 
 
 class Unit(nn.Module):

@@ -1,6 +1,7 @@
 """Where the code of the port and that of the reference differ: functions paired, and their statements aligned."""
 
 import ast
+import copy
 import dataclasses
 import gc
 import re
@@ -23,7 +24,7 @@ LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
 _LONGEST = 90
-_AS_WRITTEN = "_as_written"
+AS_WRITTEN = "_as_written"
 """Attribute of a node with other names: the node as the port has it."""
 
 
@@ -104,9 +105,23 @@ class Helpers:
     functions: Sequence[Code]
 
     def alone(self) -> dict[str, Code]:
-        """Those without a partner, by name."""
-        named = {code.name: code for code in self.functions if "." not in code.name}
-        return {name: code for name, code in named.items() if name not in self.partners}
+        """Those without a partner, by name; methods by that of their class as well: `Attention_split`."""
+        named = {code.name.replace(".", "_"): code for code in self.functions if _is_plain(code)}
+        return {name: code for name, code in named.items() if code.name.rpartition(".")[2] not in self.partners}
+
+    def method(self, caller: Code, node: ast.AST) -> str | None:
+        """The name in `alone` of the method that a function calls as `self.split`, if it has no partner."""
+        if not isinstance(node, ast.Attribute) or not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+            return None
+        alone, own = self.alone(), f"{caller.name.rpartition('.')[0]}_{node.attr}"
+        alike = [name for name, code in alone.items() if code.name.endswith(f".{node.attr}")]
+        return own if own in alike else alike[0] if len(alike) == 1 else None
+
+
+def _is_plain(code: Code) -> bool:
+    """Whether a function can be called by its name, with the object first if it is a method."""
+    first = _parameters(code.tree)[:1]
+    return "." not in code.name or ("<locals>" not in code.name and first == ["self"])
 
 
 def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any) -> Code | None:
@@ -178,8 +193,21 @@ def words_of(node: ast.AST | None) -> list[str]:
 
 def shortened(node: ast.AST | None) -> str:
     """A piece of code on one line, with its own names, cut off where it is long."""
-    text = " ".join(ast.unparse(getattr(node, _AS_WRITTEN, node)).split()) if node is not None else ""
+    text = " ".join(ast.unparse(_as_written(node)).split()) if node is not None else ""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _as_written(node: ast.AST) -> ast.AST:
+    """A piece of code with the names that the port has in it, also where it is made of the port's parts."""
+    if (own := getattr(node, AS_WRITTEN, None)) is not None:
+        return own
+    made = copy.copy(node)
+    for field, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            setattr(made, field, _as_written(value))
+        elif isinstance(value, list):
+            setattr(made, field, [_as_written(one) if isinstance(one, ast.AST) else one for one in value])
+    return made
 
 
 def line_of(code: Code, *nodes: ast.AST | None) -> str:
@@ -262,11 +290,11 @@ def _with_names(
             return node
         if isinstance(node, ast.Name) and node.id in constants:
             constant = ast.copy_location(ast.Constant(constants[node.id].value), node)
-            setattr(constant, _AS_WRITTEN, node)
+            setattr(constant, AS_WRITTEN, node)
             return constant
         made = type(node)(**{field: renamed(value) for field, value in ast.iter_fields(node)})
         ast.copy_location(made, node)
-        setattr(made, _AS_WRITTEN, node)
+        setattr(made, AS_WRITTEN, node)
         if isinstance(made, ast.Name):
             made.id = names.get(made.id, made.id)
         elif isinstance(made, ast.arg):

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import Helpers
+from twinalign.replay.edits_in_lines import told_inside
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import (
     HelperEdit,
     edited,
+    edits_of_function,
     is_same,
-    numbers_in,
-    plain_edits,
     reached,
     read_off,
-    told_inside,
 )
 from twinalign.replay.port_lines import LinesVariant, compiled, running
+from twinalign.replay.small_edits import numbers_in
 
 _SECONDS = 5.0
 """Of processor time, for all edits."""
@@ -145,7 +145,7 @@ class _Calls:
             return np.concatenate([(found[n] - right[n]).ravel() for n in right if right[n].dtype.kind == "f"])
 
         for code in codes:
-            yield from plain_edits(code, others)
+            yield from edits_of_function(code, others)
         for code in codes if not self.fitting else ():
             yield from read_off(code, remaining)
 

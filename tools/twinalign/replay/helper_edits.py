@@ -7,33 +7,27 @@ what torch's does, on other inputs as well, says which line is wrong, and how.
 import ast
 import copy
 import dataclasses
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, Helpers, line_of, shortened
+from twinalign.replay.aligned_code import AS_WRITTEN, Code, Helpers, line_of, shortened
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
 from twinalign.verdict.array_difference import difference
 
 _SECONDS = 6.0
 """Of processor time, for all edits."""
 _EXACT = 1e-7
 """Relative: what an edit may leave of the difference to torch's function: constants are written in some digits."""
-_DRAWS = (0.0, 0.3, 1.0, 3.0)
+DRAWS = (0.0, 0.3, 1.0, 3.0)
 """Relative sizes of what inputs are moved by; the first run is on the inputs as they are."""
+_SHOWN, _LONGEST_SHOWN = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript), 80
 _DIGITS = 6
 """A number that is read off is taken for one of so many digits."""
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-_KINS = (("mean", "sum", "max", "min"), ("maximum", "minimum"), ("abs", "square", "sqrt"), ("exp", "log", "log1p"),
-         ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("zeros", "ones", "zeros_like", "ones_like"),
-         ("relu", "relu6", "silu", "gelu", "sigmoid"), ("floor", "ceil", "round"), ("real", "imag"))  # fmt: skip
-_KINDS = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple)
-_MOST_ITEMS = 6
-_FACTORS = (0.5, 2.0, -1.0)
 Values = Mapping[str, np.ndarray]
 Run = Callable[[LinesVariant | None, float], Values]
 
@@ -49,32 +43,39 @@ class HelperEdit:
     @property
     def text(self) -> str:
         """What the port has in place of what, with the line."""
-        return f"`{shortened(self.old)}` in place of `{shortened(self.new)}`, {line_of(self.code, self.old)}"
+        return f"`{self._before}` in place of `{self._after}`, {line_of(self.code, self.old)}"
 
     def to_json(self) -> dict[str, str]:
-        return {"before": shortened(self.old), "after": shortened(self.new)}
+        return {"before": self._before, "after": self._after}
+
+    @property
+    def _around(self) -> ast.AST:
+        """The smallest operation or call around a mere name or number, which says nothing alone."""
+        found: ast.AST = self.old
+        for node in ast.walk(self.code.tree) if isinstance(self.old, (ast.Name, ast.Constant)) else ():
+            if isinstance(node, _SHOWN) and any(one is self.old for one in ast.walk(node)):
+                found = node  # those further inside come later
+        return found if len(ast.unparse(found)) <= _LONGEST_SHOWN else self.old
+
+    @property
+    def _before(self) -> str:
+        return shortened(self._around)
+
+    @property
+    def _after(self) -> str:
+        """In the port's names, also where the reference's code takes the place."""
+        tree, names = copy.deepcopy(with_edit(self._around, self)), dict[str, ast.AST]()
+        for node in ast.walk(self.code.tree):
+            if isinstance(node, ast.Name) and (written := getattr(node, AS_WRITTEN, None)) is not None:
+                names[node.id] = written
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and node.id in names and not hasattr(node, AS_WRITTEN):
+                setattr(node, AS_WRITTEN, names[node.id])
+        return shortened(tree)
 
     @property
     def line_of_port(self) -> tuple[str, int, int]:
         return self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno
-
-
-def told_inside(
-    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, edit: HelperEdit | None = None
-) -> tuple[str, dict[str, Any]] | None:
-    """Text and evidence of an explanation that names `lines`, with the line inside of a function that they call.
-
-    None if they call no function of the port's own, or no edit of one is known. `edit`: the one that is.
-    """
-    edit = edit or mended_helper(lines, run)
-    if edit is None:
-        return None
-    head, found, end = text.rpartition(lines.detail)
-    joint = "" if found else "; "
-    where = "in" if lines.is_whole else "called by"
-    said = f"{head}{joint}{edit.text}; {where} {found or 'the line'}{end if found else ''}"
-    places = [edit.line_of_port, *evidence["lines_of_port"]]
-    return said, {**evidence, "lines_of_port": places, "helper_edit": edit.to_json() | {"of": text}}
 
 
 def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
@@ -99,7 +100,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
 
     def fits(edit: HelperEdit) -> bool:
         try:
-            return all(is_same(values(edit, draw), run(None, draw) if draw else right) for draw in _DRAWS)
+            return all(is_same(values(edit, draw), run(None, draw) if draw else right) for draw in DRAWS)
         except Exception:  # an edit may not run, nor the code on moved inputs
             return False
 
@@ -107,7 +108,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
         return read_off(code, lambda edit: _flat(values(edit), right))
 
     numbers = numbers_in(ast.walk(variant.lines[0].old))
-    for kind in (lambda code: plain_edits(code, numbers), own_read_off):
+    for kind in (lambda code: edits_of_function(code, numbers), own_read_off):
         for code in called:
             for edit in kind(code):
                 if time.process_time() > until:
@@ -117,6 +118,12 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     return None
 
 
+def edits_of_function(code: Code, numbers: Sequence[float]) -> Iterator[HelperEdit]:
+    """Small edits of a function of the port; `numbers`: those that the reference has there."""
+    parts = [*code.tree.body, *code.tree.args.defaults]
+    yield from (HelperEdit(code, *edit) for edit in plain_edits(parts, numbers, ast.walk(code.tree)))
+
+
 def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
     """The port's own functions that its line calls, and those that these call, whatever they are called there."""
     found, waiting = list[str](), [(one.new, one.ours) for one in variant.lines if one.new is not None]
@@ -124,6 +131,7 @@ def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
         tree, code = waiting.pop()
         read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         read |= {str(code.globals[name][1]).rpartition(".")[2] for name in read if name in code.globals}
+        read |= {method for node in ast.walk(tree) if (method := variant.helpers.method(code, node))}
         for name in [name for name in helpers if name in read and name not in found]:
             found.append(name)
             waiting.append((helpers[name].tree, helpers[name]))
@@ -132,12 +140,23 @@ def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
 
 def edited(edit: HelperEdit) -> Code:
     """The function with an edit in it."""
+    return dataclasses.replace(edit.code, tree=with_edit(edit.code.tree, edit))
+
+
+def with_edit(tree: ast.AST, edit: HelperEdit) -> Any:
+    """A piece of code with an edit in it; the given one stays as it is."""
+
+    around = {id(node) for node in ast.walk(tree) if any(one is edit.old for one in ast.walk(node))}
 
     class Exchange(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> Any:
-            return edit.new if node is edit.old else self.generic_visit(_shallow(node))
+            if node is edit.old or id(node) not in around:
+                return edit.new if node is edit.old else node
+            made = self.generic_visit(_shallow(node))
+            vars(made).pop(AS_WRITTEN, None)
+            return made
 
-    return dataclasses.replace(edit.code, tree=Exchange().visit(edit.code.tree))
+    return Exchange().visit(tree)
 
 
 def _shallow(node: ast.AST) -> ast.AST:
@@ -149,101 +168,16 @@ def _shallow(node: ast.AST) -> ast.AST:
     return made
 
 
-def _expressions(code: Code) -> list[ast.expr]:
-    """What is computed in a function, the outermost first; nothing of what is called or assigned to."""
-    called = {id(node.func) for node in ast.walk(code.tree) if isinstance(node, ast.Call)}
-    return [
-        node
-        for part in (*code.tree.body, *code.tree.args.defaults)
-        for node in ast.walk(part)
-        if isinstance(node, _KINDS)
-        and id(node) not in called
-        and not (isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not isinstance(node.ctx, ast.Load))
-    ]
-
-
-def plain_edits(code: Code, others: Sequence[float]) -> Iterator[HelperEdit]:
-    """Edits without a number that would have to be read off; `others`: numbers that the reference has there."""
-    nodes = _expressions(code)
-    numbers = list(dict.fromkeys((*numbers_in(nodes), *others)))
-    names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))
-    for node in nodes:
-        for new in (*_of_operation(node), *_of_call(node), *_of_list(node), *_of_leaf(node, numbers, list(names))):
-            yield HelperEdit(code, node, ast.fix_missing_locations(ast.copy_location(new, node)))
-    for node in nodes:
-        for factor in _FACTORS if isinstance(node, (ast.BinOp, ast.Call, ast.Name)) else ():
-            yield HelperEdit(code, node, _times(node, factor))
-
-
-def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(node, ast.BinOp):
-        yield from (node.left, node.right)
-        for kind in _OPERATORS if isinstance(node.op, _OPERATORS) else ():
-            if type(node.op) is not kind:
-                yield ast.BinOp(node.left, kind(), node.right)
-        yield ast.BinOp(node.right, node.op, node.left)
-        yield from _with_exchanged_names(node)
-    elif isinstance(node, ast.UnaryOp):
-        yield node.operand
-    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
-        yield ast.Compare(node.comparators[0], node.ops, [node.left])
-
-
-def _with_exchanged_names(node: ast.BinOp) -> Iterator[ast.expr]:
-    """Two names in each other's place throughout: what is kept and what is taken of a moving average."""
-    names = list(dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name)))
-    for one, other in itertools.combinations(names[:_MOST_ITEMS], 2):
-        made = copy.deepcopy(node)
-        for name in (found for found in ast.walk(made) if isinstance(found, ast.Name)):
-            name.id = {one: other, other: one}.get(name.id, name.id)
-        yield made
-
-
-def _of_call(node: ast.expr) -> Iterator[ast.expr]:
-    """Another function of its kind, other places for two arguments, or none."""
-    if not isinstance(node, ast.Call):
-        return
-    if isinstance(node.func, ast.Attribute):
-        for kin in (kin for kin in _KINS if node.func.attr in kin):
-            for name in kin:
-                if name != node.func.attr:
-                    yield ast.Call(ast.Attribute(node.func.value, name, ast.Load()), node.args, node.keywords)
-    if len(node.args) >= 2:
-        yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
-    yield from (argument for argument in node.args[:1])
-
-
-def _of_list(node: ast.expr) -> Iterator[ast.expr]:
-    """Two items in each other's place: sizes of a reshape, axes of a transposition, what is concatenated."""
-    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
-    for one, other in itertools.combinations(range(min(len(items), _MOST_ITEMS)), 2):
-        if ast.dump(items[one]) != ast.dump(items[other]):
-            exchanged = list(items)
-            exchanged[one], exchanged[other] = items[other], items[one]
-            made = ast.List if isinstance(node, ast.List) else ast.Tuple
-            yield made(exchanged, ast.Load())
-
-
-def _of_leaf(node: ast.expr, numbers: list[float], names: list[str]) -> Iterator[ast.expr]:
-    if (value := _number(node)) is not None:
-        usual = (value + 1, value - 1, value / 2, value * 2, value / 10, value * 10, -value, 1, 2, 0.5, *numbers)
-        yield from (ast.Constant(other) for other in dict.fromkeys(usual) if other != value)
-    elif isinstance(node, ast.Name):
-        yield from (ast.Name(name, ast.Load()) for name in names if name != node.id)
-
-
 def read_off(code: Code, remaining: Callable[[HelperEdit], np.ndarray]) -> Iterator[HelperEdit]:
     """Edits with the number that leaves least: in place of one, or as a factor."""
-    for node in _expressions(code):
-        number = _number(node)
+    for node in expressions([*code.tree.body, *code.tree.args.defaults]):
+        number = number_of(node)
         if isinstance(node, ast.Constant) and number is None:
             continue
         start = 1.0 if number is None else float(number)
 
         def made(value: float, node: ast.expr = node) -> HelperEdit:
-            new = (
-                ast.copy_location(ast.Constant(value), node) if isinstance(node, ast.Constant) else _times(node, value)
-            )
+            new = ast.copy_location(ast.Constant(value), node) if isinstance(node, ast.Constant) else times(node, value)
             return HelperEdit(code, node, new)
 
         try:
@@ -252,21 +186,6 @@ def read_off(code: Code, remaining: Callable[[HelperEdit], np.ndarray]) -> Itera
             continue
         if found is not None and np.isfinite(found) and found != start:
             yield made(float(f"{found:.{_DIGITS}g}"))
-
-
-def _times(node: ast.expr, factor: float) -> ast.expr:
-    new = ast.UnaryOp(ast.USub(), node) if factor == -1.0 else ast.BinOp(ast.Constant(factor), ast.Mult(), node)
-    return ast.fix_missing_locations(ast.copy_location(new, node))
-
-
-def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:
-    """The plain numbers among nodes."""
-    return [number for node in nodes if (number := _number(node)) is not None]
-
-
-def _number(node: ast.AST) -> int | float | None:
-    value = node.value if isinstance(node, ast.Constant) else None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _flat(found: Values, right: Values) -> np.ndarray:

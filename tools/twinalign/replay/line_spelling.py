@@ -11,6 +11,8 @@ from twinalign.replay.code_lines import is_of_library
 PADDLE, ATTRIBUTE, HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
 IMPORTED = "_twinalign_imported"
 """Names under which the code finds `paddle_spelling`, attributes, the port's own functions and modules of libraries."""
+OF_REFERENCE = "_of_reference"
+"""Attribute of a node in the port's code that is the reference's, which torch computes as it is."""
 
 
 def in_torch(node: ast.AST, code: Code, old: ast.AST | None, helpers: Helpers) -> Any:
@@ -38,7 +40,7 @@ def _with_nones(node: ast.AST, old: ast.AST | None) -> ast.AST:
 
 class _Spelling(ast.NodeTransformer):
     def __init__(self, code: Code, helpers: Helpers) -> None:
-        self._helpers, self._alone = helpers, helpers.alone()
+        self._code, self._helpers, self._alone = code, helpers, helpers.alone()
         local = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name) and not _is_read(node)}
         local |= {node.arg for node in ast.walk(code.tree) if isinstance(node, ast.arg)}
         self._local = local
@@ -46,6 +48,9 @@ class _Spelling(ast.NodeTransformer):
         for node in ast.walk(code.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self._names |= _imported(node)
+
+    def visit(self, node: ast.AST) -> Any:
+        return node if hasattr(node, OF_REFERENCE) else super().visit(node)
 
     def visit_Import(self, node: ast.Import) -> Any:
         return ast.Pass()
@@ -74,11 +79,17 @@ class _Spelling(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         value = self.visit(node.value)
+        if isinstance(value, ast.Name) and value.id == "self":
+            node = ast.Attribute(value, self._helpers.partners.get(node.attr, node.attr), node.ctx)
         if not isinstance(node.ctx, ast.Load) or _is_paddle(value):
             return ast.Attribute(value, node.attr, node.ctx)
         return ast.Call(ast.Name(ATTRIBUTE, ast.Load()), [value, ast.Constant(node.attr)], [])
 
     def visit_Call(self, node: ast.Call) -> Any:
+        if (method := self._helpers.method(self._code, node.func)) is not None:
+            assert isinstance(node.func, ast.Attribute)
+            arguments = [node.func.value, *map(self.visit, node.args)]
+            return ast.Call(ast.Name(HELPER + method, ast.Load()), arguments, [*map(self.visit, node.keywords)])
         may_be_layer = self._may_be_layer(node.func)
         self.generic_visit(node)
         if may_be_layer:

@@ -1,5 +1,6 @@
 """Which function of the reference does what a function of the port does."""
 
+import ast
 from collections.abc import Sequence
 
 from twinalign.replay.aligned_code import LEAST_ALIKE, Code
@@ -10,7 +11,8 @@ _LIKELY = 0.6
 
 
 def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, Code]]:
-    """Functions of the reference with those of the port: of the same name, else the most alike.
+    """Functions of the reference with those of the port: of the same name, else called in the same place by partners,
+    else the most alike.
 
     What only hands on to another function is no partner of one that does the work itself, whatever their names.
     """
@@ -43,7 +45,32 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
                 found.append((one, two))
                 left.remove(one)
                 right.remove(two)
+        if part is not None and part("C.f") == "f":
+            for one, two in found:  # which grows
+                called = [_called(code, others) for code, others in ((one, left), (two, right))]
+                for pair in zip(*called, strict=True) if len(called[0]) == len(called[1]) else ():
+                    found.append(pair)
+                    left.remove(pair[0])
+                    right.remove(pair[1])
     return found
+
+
+def _called(code: Code, others: Sequence[Code]) -> list[Code]:
+    """Those of other functions that a function calls by their names, or as methods of its own object, in order."""
+    known: dict[str, list[Code]] = {}
+    for other in others:
+        known.setdefault(_last_name(other), []).append(other)
+    calls = [node.func for node in ast.walk(code.tree) if isinstance(node, ast.Call)]
+    calls.sort(key=lambda node: (node.lineno, node.col_offset))
+    names = [own_name(node) for node in calls]
+    return [known[name][0] for name in dict.fromkeys(names) if name is not None and len(known.get(name, ())) == 1]
+
+
+def own_name(node: ast.expr) -> str | None:
+    """`f` of `f` and of `self.f`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr if isinstance(node.value, ast.Name) and node.value.id == "self" else None
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def _last_name(code: Code) -> str:

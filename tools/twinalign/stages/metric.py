@@ -9,22 +9,27 @@ from twinalign.case.calling import call_model, on_cpu
 from twinalign.case.definition import Case
 from twinalign.files.half_precision import rounded
 from twinalign.stages.context import StageContext
+from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
 
 
 def record_metric(context: StageContext) -> None:
     """Record `Case.evaluate`, or model outputs and `Case.metric` over the `val` split."""
-    case = context.case
-    model = context.build_model()
+    context.add("", _measured(context))
+    repeat_few_numbers(context, lambda draw: _measured(context, draw))
+
+
+def _measured(context: StageContext, draw: int | None = None) -> Any:
+    case, model = context.case, context.build_model()
+    if draw is not None:
+        move_weights(context, model, draw)
     context.backend.set_training(model, False)
     with context.backend.no_grad():
         if type(case).evaluate is not Case.evaluate:
-            context.add("", case.evaluate(model, context.framework, context.dtype))
-            return
+            return case.evaluate(model, context.framework, context.dtype)
         images, labels = collate(context)
         outputs = call_model(model, {"x": images})
-        context.add("outputs", outputs)
         # The labels are arrays, and a metric written for a CPU calls `outputs.numpy()`.
-        context.add("metric", case.metric(on_cpu(outputs), labels, context.framework))
+        return {"outputs": outputs, "metric": case.metric(on_cpu(outputs), labels, context.framework)}
 
 
 def collate(context: StageContext) -> tuple[Any, np.ndarray]:

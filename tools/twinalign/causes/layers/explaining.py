@@ -18,7 +18,7 @@ from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Explanation, Variant, known_causes
 from twinalign.replay.budget import BUDGET
-from twinalign.replay.helper_edits import told_inside
+from twinalign.replay.edits_in_lines import told_inside
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.repeating import not_repeated

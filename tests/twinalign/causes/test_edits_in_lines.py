@@ -1,0 +1,133 @@
+"""A formula that the port writes otherwise, of which one part is wrong: the edit of that part is told."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+from tests.twinalign.causes.test_lines_of_other_forms import explained
+
+
+class Attention(nn.Module):
+    """Causal attention whose values are its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.w = 0.5, nn.Parameter(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = torch.einsum("bnd,bmd->bnm", x @ self.w, x) * self.scale
+        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1)
+        p = scores.masked_fill(mask, -1e9).softmax(-1)
+        return x + p @ x
+
+
+ATTENTION = """
+def forward(self, x):
+    n = x.shape[1]
+    q = paddle.matmul(x, self.w)
+    allowed = paddle.tril(paddle.ones([n, n])) > 0
+    s = paddle.matmul(q, x, transpose_y=True) / 2.0
+    s = paddle.where(allowed, s, paddle.full_like(s, -1e9))
+    attn = F.softmax(s, axis=-1)
+    return x + paddle.matmul(attn, x)
+"""
+
+
+class Coupling(nn.Module):
+    """An affine coupling whose output is scaled by its log-determinant."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = x.chunk(2, -1)
+        s = torch.tanh(a) * 0.5
+        y = b * torch.exp(s) + a
+        ld = s.sum((1, 2))
+        return torch.cat([a, y], -1) * ld[:, None, None]
+
+
+COUPLING = """
+def forward(self, x):
+    half = x.shape[-1] // 2
+    first = x[:, :, :half]
+    second = x[:, :, half:]
+    log_scale = paddle.tanh(first) / 2
+    moved = first + second * log_scale.exp()
+    logdet = paddle.sum(log_scale, axis=[1, 2])
+    out = paddle.concat([first, moved], axis=-1)
+    return out * logdet.reshape([-1, 1, 1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "port", "wrong", "said"),
+    [
+        (
+            Attention,
+            ("/ 2.0", "* 2.0"),
+            ("* self.scale", "* 2.0"),
+            "`paddle.matmul(q, x, transpose_y=True) * 2.0` in place of "
+            "`paddle.matmul(q, x, transpose_y=True) * 0.5`, line 5 of port.py",
+        ),
+        (
+            Attention,
+            ("axis=-1", "axis=1"),
+            ("softmax(-1)", "softmax(1)"),
+            "`F.softmax(s, axis=1)` in place of `F.softmax(s, axis=2)`, line 7 of port.py",
+        ),
+        (
+            Attention,
+            ("paddle.tril(", "paddle.triu("),
+            ("torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1)",
+             "torch.tril(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), -1)"),
+            "`paddle.triu(paddle.ones([n, n]))` in place of `paddle.tril(paddle.ones([n, n]))`, line 4 of port.py",
+        ),
+        (
+            Attention,
+            ("matmul(attn, x)", "matmul(attn, q)"),
+            ("p @ x", "p @ (x @ self.w)"),
+            "`paddle.matmul(attn, q)` in place of `paddle.matmul(attn, x)`, line 8 of port.py",
+        ),
+        (
+            Coupling,
+            ("log_scale.exp()", "(-log_scale).exp()"),
+            ("torch.exp(s)", "torch.exp(-s)"),
+            "`(-log_scale).exp()` in place of `torch.exp(s)`, line 6 of port.py",
+        ),
+        (
+            Coupling,
+            ("paddle.sum(", "paddle.mean("),
+            ("s.sum(", "s.mean("),
+            "`paddle.mean(log_scale, axis=[1, 2])` in place of `paddle.sum(log_scale, axis=[1, 2])`, line 7 of port.py",
+        ),
+        (
+            Coupling,
+            ("second * log_scale.exp()", "second * log_scale"),
+            ("torch.exp(s)", "s"),
+            "`second * log_scale` in place of `second * torch.exp(log_scale)`, line 6 of port.py",
+        ),
+    ],
+)  # fmt: skip
+def test_the_wrong_part_of_a_formula_in_another_form(
+    right: type[nn.Module], port: tuple[str, str], wrong: tuple[str, str], said: str
+) -> None:
+    written = {Attention: ATTENTION, Coupling: COUPLING}[right]
+    source = textwrap.dedent(inspect.getsource(right.forward))
+    assert written.count(port[0]) == 1 and source.count(wrong[0]) == 1
+    found = explained(right(), source.replace(*wrong), written.replace(*port))
+    assert found is not None and found.text == f"a line of the port computes something else: {said}"
+    assert len(found.evidence["lines_of_port"]) == 1
+
+
+def test_names_of_the_reference_alone_are_not_proposed() -> None:
+    """`y` still holds what the reference's own lines have made of it: any line that reads it would seem mended."""
+    source = textwrap.dedent(inspect.getsource(Coupling.forward))
+    found = explained(
+        Coupling(),
+        source.replace("y = b * torch.exp(s) + a", "y = b * torch.exp(s) + a * a.abs().sqrt()"),
+        COUPLING.replace("first + second", "first * first.abs().sqrt() + second"),
+    )
+    assert found is not None and "y" not in found.text.replace("`", " ").split()

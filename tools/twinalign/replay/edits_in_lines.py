@@ -1,0 +1,112 @@
+"""The edit inside of lines of the port with which they do what the reference's lines in their place do.
+
+A formula that is written otherwise gives the port's values only with all of its lines, of which one may be wrong.
+Which one shows where the port is mended: with the right edit of it all lines together give the reference's values.
+"""
+
+import ast
+import dataclasses
+import difflib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from twinalign.replay.aligned_code import Code, Difference, words_of
+from twinalign.replay.helper_edits import DRAWS, HelperEdit, Run, is_same, mended_helper, with_edit
+from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.small_edits import in_calls_of_reference, numbers_in, parts_of_reference, plain_edits
+
+_SECONDS = 4.0
+"""Of processor time, for all edits."""
+_FEW_WORDS = 4
+"""A single line in which both sides differ by no more words says itself what is wrong."""
+
+
+def told_inside(
+    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, edit: HelperEdit | None = None
+) -> tuple[str, dict[str, Any]] | None:
+    """Text and evidence of an explanation that names `lines`, with the edit inside of them or of what they call.
+
+    None if no such edit is known. `edit`: the one inside of a function that is.
+    """
+    known, head, found, end = {"of": text}, *text.rpartition(lines.detail)
+    joint, end = ("", end) if found else ("; ", "")
+    if edit is None and found and (inside := mended_lines(lines, run)) is not None:
+        places = [inside.line_of_port]
+        return head + inside.text + end, {**evidence, "lines_of_port": places, "helper_edit": inside.to_json() | known}
+    edit = edit or mended_helper(lines, run)
+    if edit is None:
+        return None
+    where = "in" if lines.is_whole else "called by"
+    said = f"{head}{joint}{edit.text}; {where} {found or 'the line'}{end}"
+    places = [edit.line_of_port, *evidence["lines_of_port"]]
+    return said, {**evidence, "lines_of_port": places, "helper_edit": edit.to_json() | known}
+
+
+def mended_lines(variant: LinesVariant, run: Run) -> HelperEdit | None:
+    """The edit of the lines with which they give the reference's values, on other inputs as well; None if none does.
+
+    Args:
+        variant: lines that are proven to give the port's values.
+        run: the unit's values under a variant (None: the reference's own), with inputs that are moved.
+    """
+    if variant.is_whole or not _says_too_much(variant):
+        return None
+    until = time.process_time() + _SECONDS
+    right = {draw: run(None, draw) for draw in DRAWS}
+    for edit in _edits(variant):
+        if time.process_time() > until:
+            return None
+        mended = _with(variant, edit)
+        try:
+            if all(is_same(run(mended, draw), right[draw]) for draw in DRAWS):
+                return edit
+        except Exception:  # an edit may not run, nor the code on moved inputs
+            continue
+    return None
+
+
+def _says_too_much(variant: LinesVariant) -> bool:
+    """Whether a reader would have to find what is wrong in what differs."""
+    if not all(one.text in variant.detail for one in variant.lines if one.old is not None and one.new is not None):
+        return False  # it has words of its own
+    return len(variant.lines) > 1 or any(_differing_words(one) > _FEW_WORDS for one in variant.lines)
+
+
+def _differing_words(line: Difference) -> int:
+    old, new = words_of(line.old), words_of(line.new)
+    if not old or not new:
+        return 0
+    changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return sum(max(last - first, end - begin) for kind, first, last, begin, end in changes if kind != "equal")
+
+
+def _edits(variant: LinesVariant) -> Iterator[HelperEdit]:
+    lines = [line for line in variant.lines if line.new is not None]
+    theirs = [line.old for line in variant.lines if line.old is not None]
+    numbers = numbers_in(node for part in theirs for node in ast.walk(part))
+    for line in lines:
+        assert line.new is not None
+        for old, new in parts_of_reference([line.new], theirs):
+            if not _read(new) & _assigned(line.theirs) - _assigned(line.ours):
+                yield HelperEdit(line.ours, old, new)
+    for line in lines:
+        assert line.new is not None
+        edits = plain_edits([line.new], numbers, ast.walk(line.ours.tree))
+        yield from (HelperEdit(line.ours, *edit) for edit in (*edits, *in_calls_of_reference([line.new], theirs)))
+
+
+def _read(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _assigned(code: Code) -> set[str]:
+    """Names of a function's own; what only the reference's has still holds its right value beside lines of the port."""
+    return {one.id for one in ast.walk(code.tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def _with(variant: LinesVariant, edit: HelperEdit) -> LinesVariant:
+    lines = tuple(
+        line if line.new is None else dataclasses.replace(line, new=with_edit(line.new, edit)) for line in variant.lines
+    )
+    return dataclasses.replace(variant, lines=lines)

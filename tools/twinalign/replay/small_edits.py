@@ -1,0 +1,241 @@
+"""Small edits of code: what a line may have been meant to be, one expression at a time."""
+
+import ast
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from twinalign.replay.aligned_code import words_of
+from twinalign.replay.likeness import ratio
+from twinalign.replay.line_spelling import OF_REFERENCE
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_KINS = (("mean", "sum", "max", "min", "amax", "amin"), ("maximum", "minimum"), ("abs", "square", "sqrt"),
+         ("exp", "log", "log1p"), ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("argmax", "argmin"),
+         ("zeros", "ones", "zeros_like", "ones_like"), ("relu", "relu6", "silu", "gelu", "sigmoid"),
+         ("floor", "ceil", "round"), ("real", "imag"), ("softmax", "log_softmax"), ("cumsum", "cumprod"),
+         ("triu", "tril"), ("std", "var"))  # fmt: skip
+_TEXTS = (("mean", "sum", "none"), ("nearest", "bilinear"), ("zeros", "border", "reflection"))
+_KINDS = (
+    ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.Attribute,
+    ast.Subscript, ast.IfExp,
+)  # fmt: skip
+_MOST_ITEMS = 6
+_FACTORS = (0.5, 2.0, -1.0)
+_PARTNER, _MOST_PARTS = 0.3, 60
+"""Parts of the reference's code with this share of equal words may stand in place of one of the port's, the likest
+first."""
+_OF_SCOPE = (ast.Name, ast.Constant)
+Edit = tuple[ast.expr, ast.expr]
+"""An expression of the code, and what takes its place."""
+
+
+def expressions(parts: Iterable[ast.AST]) -> list[ast.expr]:
+    """What is computed in pieces of code, the outermost first; nothing of what is called or assigned to."""
+    nodes = [node for part in parts for node in ast.walk(part)]
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return [
+        node
+        for node in nodes
+        if isinstance(node, _KINDS)
+        and id(node) not in called
+        and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+    ]
+
+
+def plain_edits(parts: Sequence[ast.AST], numbers: Iterable[float], scope: Iterable[ast.AST]) -> Iterator[Edit]:
+    """Edits of pieces of code without a number that would have to be read off.
+
+    Args:
+        parts: what may be edited.
+        numbers: those that the reference has there.
+        scope: nodes of the function around it, of which names and attributes may be meant.
+    """
+    nodes, scope = expressions(parts), list(scope)
+    known = list(dict.fromkeys((*numbers_in(nodes), *numbers)))
+    names = list(dict.fromkeys(node.id for node in (*nodes, *scope) if isinstance(node, ast.Name) and _is_read(node)))
+    for node in nodes:
+        yield from ((node, _placed(new, node)) for new in _of_leaf(node, known, names))
+    for node in nodes:
+        others = (*_of_operation(node), *_of_call(node), *_of_list(node), *_of_place(node, scope))
+        yield from ((node, _placed(new, node)) for new in others)
+    for node in filter(_is_computed, nodes):
+        yield from ((node, times(node, factor)) for factor in _FACTORS)
+        yield node, _placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
+
+
+def parts_of_reference(parts: Sequence[ast.AST], theirs: Sequence[ast.AST]) -> Iterator[Edit]:
+    """Parts of the reference's code in place of those of the port that are like them, but for names and numbers."""
+    ours, others = (
+        [(node, words_of(node)) for node in expressions(side) if not isinstance(node, _OF_SCOPE)]
+        for side in (parts, theirs)
+    )
+    pairs = [
+        (share, node, other)
+        for node, words in ours
+        for other, their_words in others
+        if words != their_words and (share := ratio(words, their_words, _PARTNER)) >= _PARTNER
+    ]
+    for _, node, other in sorted(pairs, key=lambda pair: -pair[0])[:_MOST_PARTS]:
+        yield node, _of_reference(other)
+
+
+def in_calls_of_reference(parts: Sequence[ast.AST], theirs: Sequence[ast.AST]) -> Iterator[Edit]:
+    """What the port computes, in a call of the reference's beside which it is given plain numbers at most."""
+    calls: dict[str, ast.Call] = {}
+    for call in expressions(theirs):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            given = [*call.args, *(one.value for one in call.keywords)]
+            is_plain = all(number_of(one.operand if isinstance(one, ast.UnaryOp) else one) is not None for one in given)
+            if is_plain or (len(given) == 1 and isinstance(call.func.value, ast.Name)):
+                calls.setdefault(ast.unparse(call.func), call)
+    for call in calls.values():
+        function = call.func
+        assert isinstance(function, ast.Attribute)
+        is_function = len(call.args) == 1 and number_of(call.args[0]) is None
+        for node in filter(_is_computed, expressions(parts)):
+            if is_function:
+                new = ast.Call(_of_reference(function), [node], [])
+            else:
+                new = ast.Call(ast.Attribute(node, function.attr, ast.Load()), call.args, call.keywords)
+            yield node, _placed(new, node)
+
+
+def times(node: ast.expr, factor: float) -> ast.expr:
+    """A factor before an expression."""
+    new = ast.UnaryOp(ast.USub(), node) if factor == -1.0 else ast.BinOp(ast.Constant(factor), ast.Mult(), node)
+    return _placed(new, node)
+
+
+def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:
+    """The plain numbers among nodes."""
+    return [found for node in nodes if (found := number_of(node)) is not None]
+
+
+def number_of(node: ast.AST) -> int | float | None:
+    """The plain number that a node is."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _placed(new: ast.expr, node: ast.expr) -> ast.expr:
+    return ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+def _of_reference(node: ast.expr) -> ast.expr:
+    made = copy.copy(node)
+    setattr(made, OF_REFERENCE, True)
+    return made
+
+
+def _is_computed(node: ast.expr) -> bool:
+    return isinstance(node, (ast.BinOp, ast.Call, ast.Name))
+
+
+def _is_read(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp):
+        yield from (node.left, node.right)
+        for kind in _OPERATORS if isinstance(node.op, _OPERATORS) else ():
+            if type(node.op) is not kind:
+                yield ast.BinOp(node.left, kind(), node.right)
+        yield ast.BinOp(node.right, node.op, node.left)
+        yield from _with_exchanged_names(node)
+    elif isinstance(node, ast.UnaryOp):
+        yield node.operand
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        yield ast.Compare(node.comparators[0], node.ops, [node.left])
+        for order in _ORDERS if isinstance(node.ops[0], _ORDERS) else ():
+            if type(node.ops[0]) is not order:
+                yield ast.Compare(node.left, [order()], node.comparators)
+    elif isinstance(node, ast.IfExp):
+        yield from (node.body, node.orelse)
+
+
+def _with_exchanged_names(node: ast.expr) -> Iterator[ast.expr]:
+    """Two names in each other's place throughout: what is kept and what is taken of a moving average."""
+    names = list(dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name)))
+    for one, other in itertools.combinations(names[:_MOST_ITEMS], 2):
+        made = copy.deepcopy(node)
+        for name in (found for found in ast.walk(made) if isinstance(found, ast.Name)):
+            name.id = {one: other, other: one}.get(name.id, name.id)
+        yield made
+
+
+def _of_call(node: ast.expr) -> Iterator[ast.expr]:
+    """Another function of its kind, other places for two arguments, one argument less, or no call."""
+    if not isinstance(node, ast.Call):
+        return
+    yield from node.args[:1]
+    if isinstance(node.func, ast.Attribute):
+        for kin in (kin for kin in _KINS if node.func.attr in kin):
+            for name in kin:
+                if name != node.func.attr:
+                    yield ast.Call(ast.Attribute(node.func.value, name, ast.Load()), node.args, node.keywords)
+        yield node.func.value
+    if len(node.args) >= 2:
+        yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
+    for at in range(len(node.keywords)):
+        yield ast.Call(node.func, node.args, [*node.keywords[:at], *node.keywords[at + 1 :]])
+
+
+def _of_list(node: ast.expr) -> Iterator[ast.expr]:
+    """Two items in each other's place: sizes of a reshape, axes of a transposition, what is concatenated."""
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+    for one, other in itertools.combinations(range(min(len(items), _MOST_ITEMS)), 2):
+        if ast.dump(items[one]) != ast.dump(items[other]):
+            exchanged = list(items)
+            exchanged[one], exchanged[other] = items[other], items[one]
+            made = ast.List if isinstance(node, ast.List) else ast.Tuple
+            yield made(exchanged, ast.Load())
+
+
+def _of_place(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
+    """Another attribute of the same object, or another part of the same tensor: from the other end, or all of it."""
+    if isinstance(node, ast.Attribute):
+        beside = [one.attr for one in scope if isinstance(one, ast.Attribute) and _is_like(one.value, node.value)]
+        yield from (ast.Attribute(node.value, name, ast.Load()) for name in dict.fromkeys(beside) if name != node.attr)
+    elif isinstance(node, ast.Subscript):
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for at, item in enumerate(items):
+            for other in _of_slice(item) if isinstance(item, ast.Slice) else ():
+                parts = [*items[:at], other, *items[at + 1 :]]
+                index = ast.Tuple(parts, ast.Load()) if isinstance(node.slice, ast.Tuple) else other
+                yield ast.Subscript(node.value, index, ast.Load())
+        yield node.value
+
+
+def _is_like(one: ast.AST, other: ast.AST) -> bool:
+    return isinstance(one, ast.Name) and isinstance(other, ast.Name) and one.id == other.id
+
+
+def _of_slice(item: ast.Slice) -> Iterator[ast.Slice]:
+    """`1:` for `:-1` and the other way round, every second from another start, no step, and all."""
+    lower, upper, step = item.lower, item.upper, item.step
+    if lower is not None and upper is None and step is None:
+        yield ast.Slice(None, ast.UnaryOp(ast.USub(), lower), None)
+        yield ast.Slice(None, lower, None)
+    if upper is not None and lower is None and step is None:
+        yield ast.Slice(upper.operand if isinstance(upper, ast.UnaryOp) else upper, None, None)
+    if step is not None:
+        yield ast.Slice(ast.Constant(1) if lower is None else None, upper, step)
+        yield ast.Slice(lower, upper, None)
+    if lower is not None or upper is not None:
+        yield ast.Slice(None, None, step)
+
+
+def _of_leaf(node: ast.expr, numbers: Sequence[float], names: Sequence[str]) -> Iterator[ast.expr]:
+    if (value := number_of(node)) is not None:
+        usual = (value + 1, value - 1, value / 2, value * 2, value / 10, value * 10, -value, 1, 2, 0.5, *numbers)
+        yield from (ast.Constant(other) for other in dict.fromkeys(usual) if other != value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant):
+        kin = [text for texts in _TEXTS if node.value in texts for text in texts]
+        yield from (ast.Constant(text) for text in kin if text != node.value)
+    elif isinstance(node, ast.Name):
+        yield from (ast.Name(name, ast.Load()) for name in names if name != node.id)
