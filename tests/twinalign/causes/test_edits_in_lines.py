@@ -95,7 +95,7 @@ def forward(self, x):
             Coupling,
             ("log_scale.exp()", "(-log_scale).exp()"),
             ("torch.exp(s)", "torch.exp(-s)"),
-            "`(-log_scale).exp()` in place of `torch.exp(s)`, line 6 of port.py",
+            "`(-log_scale).exp()` in place of `torch.exp(log_scale)`, line 6 of port.py",
         ),
         (
             Coupling,
@@ -116,9 +116,11 @@ def test_the_wrong_part_of_a_formula_in_another_form(
 ) -> None:
     written = {Attention: ATTENTION, Coupling: COUPLING}[right]
     source = textwrap.dedent(inspect.getsource(right.forward))
-    assert written.count(port[0]) == 1 and source.count(wrong[0]) == 1
+    assert written.count(port[0]) == 1
+    assert source.count(wrong[0]) == 1
     found = explained(right(), source.replace(*wrong), written.replace(*port))
-    assert found is not None and found.text == f"a line of the port computes something else: {said}"
+    assert found is not None
+    assert found.text == f"a line of the port computes something else: {said}"
     assert len(found.evidence["lines_of_port"]) == 1
 
 
@@ -130,4 +132,5 @@ def test_names_of_the_reference_alone_are_not_proposed() -> None:
         source.replace("y = b * torch.exp(s) + a", "y = b * torch.exp(s) + a * a.abs().sqrt()"),
         COUPLING.replace("first + second", "first * first.abs().sqrt() + second"),
     )
-    assert found is not None and "y" not in found.text.replace("`", " ").split()
+    assert found is not None
+    assert "y" not in found.text.replace("`", " ").split()

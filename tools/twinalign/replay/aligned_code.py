@@ -72,6 +72,16 @@ class Difference:
         return words_of(self.old) == words_of(self.new)
 
     @property
+    def smallest(self) -> tuple[ast.AST, ast.AST]:
+        """The smallest parts of both sides that differ, where both have something."""
+        assert self.old is not None
+        assert self.new is not None
+        statement = inner(self.new)
+        if statement is self.new or statement is None or words_of(statement) == words_of(self.old):
+            return _smallest(self.old, self.new)
+        return _smallest(self.old, statement)
+
+    @property
     def text(self) -> str:
         """The smallest parts that differ, with their lines."""
         if self.old is None or self.new is None:
@@ -81,11 +91,7 @@ class Difference:
         if self.has_same_words:
             where = f"{line_of(self.ours, self.new)} and {line_of(self.theirs, self.old)}"
             return f"`{shortened(self.new)}` gives something else than it does in the reference, {where}"
-        statement = inner(self.new)
-        if statement is self.new or statement is None or words_of(statement) == words_of(self.old):
-            old, new = _smallest(self.old, self.new)
-        else:
-            old, new = _smallest(self.old, statement)
+        old, new = self.smallest
         return (
             f"`{shortened(new)}` in place of `{shortened(old)}`, "
             f"{line_of(self.ours, new, self.new)} and {line_of(self.theirs, old, self.old)}"

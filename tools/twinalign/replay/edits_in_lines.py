@@ -7,6 +7,7 @@ Which one shows where the port is mended: with the right edit of it all lines to
 import ast
 import dataclasses
 import difflib
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from twinalign.replay.helper_edits import DRAWS, HelperEdit, Run, is_same, mende
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import in_calls_of_reference, numbers_in, parts_of_reference, plain_edits
 
-_SECONDS = 4.0
+_SECONDS = 6.0
 """Of processor time, for all edits."""
 _FEW_WORDS = 4
 """A single line in which both sides differ by no more words says itself what is wrong."""
@@ -31,10 +32,16 @@ def told_inside(
     """
     known, head, found, end = {"of": text}, *text.rpartition(lines.detail)
     joint, end = ("", end) if found else ("; ", "")
-    if edit is None and found and (inside := mended_lines(lines, run)) is not None:
-        places = [inside.line_of_port]
-        return head + inside.text + end, {**evidence, "lines_of_port": places, "helper_edit": inside.to_json() | known}
-    edit = edit or mended_helper(lines, run)
+    within = None
+    if edit is None and len(lines.lines) == 1:
+        edit = mended_helper(lines, run)
+    if edit is None and found:
+        within = mended_lines(lines, run)
+    if edit is None and within is None and len(lines.lines) > 1:
+        edit = mended_helper(lines, run)
+    if within is not None:
+        places = [within.line_of_port]
+        return head + within.text + end, {**evidence, "lines_of_port": places, "helper_edit": within.to_json() | known}
     if edit is None:
         return None
     where = "in" if lines.is_whole else "called by"
@@ -82,18 +89,27 @@ def _differing_words(line: Difference) -> int:
 
 
 def _edits(variant: LinesVariant) -> Iterator[HelperEdit]:
-    lines = [line for line in variant.lines if line.new is not None]
+    lines = [(line, _parts(line, len(variant.lines) == 1)) for line in variant.lines if line.new is not None]
     theirs = [line.old for line in variant.lines if line.old is not None]
     numbers = numbers_in(node for part in theirs for node in ast.walk(part))
-    for line in lines:
-        assert line.new is not None
-        for old, new in parts_of_reference([line.new], theirs):
+    for line, parts in lines:
+        for old, new in parts_of_reference(parts, theirs):
             if not _read(new) & _assigned(line.theirs) - _assigned(line.ours):
                 yield HelperEdit(line.ours, old, new)
-    for line in lines:
-        assert line.new is not None
-        edits = plain_edits([line.new], numbers, ast.walk(line.ours.tree))
-        yield from (HelperEdit(line.ours, *edit) for edit in (*edits, *in_calls_of_reference([line.new], theirs)))
+    every = [
+        (HelperEdit(line.ours, *edit) for edit in plain_edits(parts, numbers, ast.walk(line.ours.tree)))
+        for line, parts in lines
+    ]
+    yield from (edit for edits in itertools.zip_longest(*every) for edit in edits if edit is not None)
+    for line, parts in lines:
+        yield from (HelperEdit(line.ours, *edit) for edit in in_calls_of_reference(parts, theirs))
+
+
+def _parts(line: Difference, is_alone: bool) -> list[ast.AST]:
+    """What may be edited of a line: of one alone what is inside of what it shows to differ, which says more."""
+    if is_alone and line.old is not None:
+        return list(ast.iter_child_nodes(line.smallest[1]))
+    return [] if line.new is None else [line.new]
 
 
 def _read(node: ast.AST) -> set[str]:

@@ -25,7 +25,7 @@ _EXACT = 1e-7
 """Relative: what an edit may leave of the difference to torch's function: constants are written in some digits."""
 DRAWS = (0.0, 0.3, 1.0, 3.0)
 """Relative sizes of what inputs are moved by; the first run is on the inputs as they are."""
-_SHOWN, _LONGEST_SHOWN = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript), 80
+_SHOWN, _LONGEST_SHOWN = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript, ast.keyword), 80
 _DIGITS = 6
 """A number that is read off is taken for one of so many digits."""
 Values = Mapping[str, np.ndarray]
@@ -50,12 +50,15 @@ class HelperEdit:
 
     @property
     def _around(self) -> ast.AST:
-        """The smallest operation or call around a mere name or number, which says nothing alone."""
+        """The smallest operation or call around a mere name or number, which says nothing alone; if it is long, the
+        keyword with it."""
         found: ast.AST = self.old
         for node in ast.walk(self.code.tree) if isinstance(self.old, (ast.Name, ast.Constant)) else ():
-            if isinstance(node, _SHOWN) and any(one is self.old for one in ast.walk(node)):
-                found = node  # those further inside come later
-        return found if len(ast.unparse(found)) <= _LONGEST_SHOWN else self.old
+            if not isinstance(node, _SHOWN) or all(one is not self.old for one in ast.walk(node)):
+                continue
+            if found is self.old if isinstance(node, ast.keyword) else len(ast.unparse(node)) <= _LONGEST_SHOWN:
+                found = node
+        return found
 
     @property
     def _before(self) -> str:
@@ -89,7 +92,8 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     """
     helpers = variant.helpers.alone()
     called = [helpers[name] for name in reached(variant, helpers)]
-    if not called or len(variant.lines) != 1 or variant.lines[0].old is None:
+    theirs = [line.old for line in variant.lines if line.old is not None]
+    if not called or not theirs:
         return None
     until, right = time.process_time() + _SECONDS, run(None, 0.0)
 
@@ -107,7 +111,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     def own_read_off(code: Code) -> Iterator[HelperEdit]:
         return read_off(code, lambda edit: _flat(values(edit), right))
 
-    numbers = numbers_in(ast.walk(variant.lines[0].old))
+    numbers = numbers_in(node for part in theirs for node in ast.walk(part))
     for kind in (lambda code: edits_of_function(code, numbers), own_read_off):
         for code in called:
             for edit in kind(code):

@@ -56,10 +56,12 @@ def plain_edits(parts: Sequence[ast.AST], numbers: Iterable[float], scope: Itera
     known = list(dict.fromkeys((*numbers_in(nodes), *numbers)))
     names = list(dict.fromkeys(node.id for node in (*nodes, *scope) if isinstance(node, ast.Name) and _is_read(node)))
     for node in nodes:
-        yield from ((node, _placed(new, node)) for new in _of_leaf(node, known, names))
+        yield from ((node, _placed(new, node)) for new in _of_constant(node, known))
     for node in nodes:
         others = (*_of_operation(node), *_of_call(node), *_of_list(node), *_of_place(node, scope))
         yield from ((node, _placed(new, node)) for new in others)
+    for node in nodes:
+        yield from ((node, _placed(new, node)) for new in _of_name(node, names))
     for node in filter(_is_computed, nodes):
         yield from ((node, times(node, factor)) for factor in _FACTORS)
         yield node, _placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
@@ -228,14 +230,26 @@ def _of_slice(item: ast.Slice) -> Iterator[ast.Slice]:
         yield ast.Slice(None, None, step)
 
 
-def _of_leaf(node: ast.expr, numbers: Sequence[float], names: Sequence[str]) -> Iterator[ast.expr]:
+def _of_constant(node: ast.expr, numbers: Sequence[float]) -> Iterator[ast.expr]:
     if (value := number_of(node)) is not None:
-        usual = (value + 1, value - 1, value / 2, value * 2, value / 10, value * 10, -value, 1, 2, 0.5, *numbers)
-        yield from (ast.Constant(other) for other in dict.fromkeys(usual) if other != value)
+        yield from (ast.Constant(other) for other in dict.fromkeys(_usual(value, numbers)) if other != value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant):
         kin = [text for texts in _TEXTS if node.value in texts for text in texts]
         yield from (ast.Constant(text) for text in kin if text != node.value)
-    elif isinstance(node, ast.Name):
-        yield from (ast.Name(name, ast.Load()) for name in names if name != node.id)
+
+
+def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
+    """Another name in place of one, or of a fraction's plain number; one more or less for what may be a length."""
+    if isinstance(node, ast.Name) or isinstance(number_of(node), float):
+        yield from (ast.Name(name, ast.Load()) for name in names if name != getattr(node, "id", ""))
+    if isinstance(node, ast.Name):
+        yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
+
+
+def _usual(value: float, numbers: Sequence[float]) -> Iterator[float]:
+    """What a number may have been meant to be; a whole one, which may be an axis, is rather another whole one."""
+    if isinstance(value, int):
+        yield from (value + 1, value - 1, -value, *(one for one in numbers if isinstance(one, int)), 0, 1, 2)
+    yield from (value / 2, value * 2, value / 10, value * 10, value + 1, value - 1, -value, 1, 2, 0.5, *numbers)
