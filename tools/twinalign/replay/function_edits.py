@@ -26,7 +26,8 @@ from twinalign.replay.helper_edits import (
     reached,
     read_off,
 )
-from twinalign.replay.port_lines import LinesVariant, compiled, running
+from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.small_edits import numbers_in
 
 _SECONDS = 5.0

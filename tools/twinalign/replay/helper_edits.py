@@ -150,26 +150,18 @@ def edited(edit: HelperEdit) -> Code:
 def with_edit(tree: ast.AST, edit: HelperEdit) -> Any:
     """A piece of code with an edit in it; the given one stays as it is."""
 
-    around = {id(node) for node in ast.walk(tree) if any(one is edit.old for one in ast.walk(node))}
-
-    class Exchange(ast.NodeTransformer):
-        def visit(self, node: ast.AST) -> Any:
-            if node is edit.old or id(node) not in around:
-                return edit.new if node is edit.old else node
-            made = self.generic_visit(_shallow(node))
+    if tree is edit.old:
+        return edit.new
+    for field, value in ast.iter_fields(tree):
+        inside = value if isinstance(value, list) else [value]
+        for at, child in enumerate(inside):
+            if not isinstance(child, ast.AST) or (other := with_edit(child, edit)) is child:
+                continue
+            made = copy.copy(tree)
             vars(made).pop(AS_WRITTEN, None)
+            setattr(made, field, [*inside[:at], other, *inside[at + 1 :]] if isinstance(value, list) else other)
             return made
-
-    return Exchange().visit(tree)
-
-
-def _shallow(node: ast.AST) -> ast.AST:
-    """A copy whose lists may be changed."""
-    made = copy.copy(node)
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, list):
-            setattr(made, field, list(value))
-    return made
+    return tree
 
 
 def read_off(code: Code, remaining: Callable[[HelperEdit], np.ndarray]) -> Iterator[HelperEdit]:

@@ -7,15 +7,14 @@ in meaning, the port's statement takes the place of the reference's, and torch c
 
 import ast
 import contextlib
-import copy
 import dataclasses
 import functools
 import importlib
 import itertools
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
 from twinalign.patching import replaced
@@ -33,6 +32,7 @@ from twinalign.replay.constants import exchanged, has_number
 from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.ran_branches import as_it_ran, with_branches_of
+from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
 
@@ -186,35 +186,26 @@ class Exchange:
         while waiting:
             names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
             for name in [name for name in helpers if HELPER + name in names - defined]:
-                tree = in_torch(helpers[name].tree, helpers[name], None, variant.helpers)
-                tree.name = HELPER + name
+                tree, made = _spelled(name, helpers[name], variant.helpers)
                 defined.add(tree.name)
                 waiting.append(tree)
-                module = ast.fix_missing_locations(ast.Module([tree], []))
-                exec(compile(module, helpers[name].file, "exec"), scope)
+                exec(made, scope)
 
 
-_RUNNING: dict[Any, list[tuple[Any, Any]]] = {}
-"""Function → its own code and defaults, and those that run in their place; the last one does."""
+_SPELLED: "weakref.WeakKeyDictionary[Code, tuple[Any, ast.FunctionDef, Any]]" = weakref.WeakKeyDictionary()
+"""Function of the port → what it may call, and its form for torch: of many edits each changes one function alone."""
 
 
-@contextlib.contextmanager
-def running(function: Any, made: Any) -> Iterator[None]:
-    """Inside the block a function runs the code of another; blocks may end in any order: units call each other."""
-    layers, own = _RUNNING.setdefault(function, [_code(function)]), _code(made)
-    layers.append(own)
-    function.__code__, function.__defaults__ = own
-    try:
-        yield
-    finally:
-        layers[:] = [one for one in layers if one is not own]
-        function.__code__, function.__defaults__ = layers[-1]
-        if len(layers) == 1:
-            del _RUNNING[function]
-
-
-def _code(function: Any) -> tuple[Any, Any]:
-    return function.__code__, function.__defaults__
+def _spelled(name: str, code: Code, helpers: Helpers) -> tuple[ast.FunctionDef, Any]:
+    """A function of the port by its name in `Helpers.alone`, for torch: its tree, and what defines it if executed."""
+    known = tuple(sorted(helpers.partners.items())), frozenset(helpers.alone())
+    if code in _SPELLED and _SPELLED[code][0] == (name, known):
+        return _SPELLED[code][1:]
+    tree = in_torch(code.tree, code, None, helpers)
+    tree.name = HELPER + name
+    module = ast.fix_missing_locations(ast.Module([tree], []))
+    _SPELLED[code] = (name, known), tree, compile(module, code.file, "exec")
+    return _SPELLED[code][1:]
 
 
 @contextlib.contextmanager
@@ -228,59 +219,6 @@ def _kept_out(module: str) -> Iterator[None]:
         yield
     finally:
         sys.modules.pop(module, None)
-
-
-def compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionType:
-    """The reference's function with something else in some places, closed over the same names."""
-    tree = _rebuilt(code.tree, changes)
-    tree.name = "changed"
-    function = code.functions[0]
-    free = function.__code__.co_freevars
-    outer = ast.parse("def outer():\n    pass").body[0]
-    assert isinstance(outer, ast.FunctionDef)
-    closed = [ast.parse(f"{name} = None").body[0] for name in free]
-    if free:  # code takes another's place only with as many of these names, of which a line may read fewer
-        tree.body = [*ast.parse(f"if False:\n    {', '.join(free)}").body, *tree.body]
-    outer.body = [*closed, tree, ast.Return(ast.Name("changed", ast.Load()))]
-    module = ast.fix_missing_locations(ast.Module([outer], []))
-    found: dict[str, Any] = {}
-    # What runs here is the user's own code: the reference's, with lines of the port.
-    exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, found)
-    made: FunctionType = found["outer"]()
-    return made
-
-
-def _rebuilt(node: Any, changes: Mapping[Place, ast.AST | None]) -> Any:
-    """A tree with something else in some places; the given one stays as it is."""
-    made = copy.copy(node)
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            setattr(made, field, _exchanged(value, changes))
-        elif isinstance(value, list):
-            items: list[Any] = []
-            for item in value:
-                if not isinstance(item, ast.AST):
-                    items.append(item)
-                    continue
-                items += _statements(changes.get((id(item), "before")))
-                if (id(item), "instead") in changes and isinstance(item, ast.stmt):
-                    items += _statements(changes[id(item), "instead"])
-                elif (id(item), "opened") in changes:
-                    items += _rebuilt(item, changes).body
-                else:
-                    items.append(_exchanged(item, changes))
-            if field == "body":
-                items += _statements(changes.get((id(node), "behind")))
-            setattr(made, field, items or ([ast.Pass()] if field == "body" else []))
-    return made
-
-
-def _exchanged(node: ast.AST, changes: Mapping[Place, ast.AST | None]) -> Any:
-    return changes[id(node), "instead"] if (id(node), "instead") in changes else _rebuilt(node, changes)
-
-
-def _statements(new: ast.AST | None) -> list[ast.AST]:
-    return [] if new is None else list(new.body) if isinstance(new, ast.Module) else [new]
 
 
 def codes_of(functions: Sequence[Mapping[str, Any]]) -> list[Code]:
