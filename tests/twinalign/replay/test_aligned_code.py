@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from twinalign.replay.aligned_code import differences, parsed
+from twinalign.replay.aligned_code import Code, Helpers, differences, parsed
+from twinalign.replay.line_spelling import in_torch
 from twinalign.replay.partner_functions import partners
 
 REFERENCE = """
@@ -67,3 +68,43 @@ def test_what_hands_on_to_another_function_is_no_partner_of_what_does_the_work()
     assert partners([one, two], [ours]) == [(two, ours)]
     assert partners([ours], [one, two]) == [(ours, two)]
     assert partners([one], [ours]) == [(one, ours)]
+
+
+def _code(source: str, name: str, side: str) -> Code:
+    found = parsed(source.strip(), "a.py", 1, name, side)
+    assert found is not None
+    return found
+
+
+def test_methods_of_other_names_are_partners_where_partners_call_them() -> None:
+    """They have hardly a word in common, and stand in the same place."""
+    theirs = [
+        _code("def forward(self, x):\n    return self.encode(x) * 2", "Net.forward", "torch"),
+        _code(
+            "def encode(self, ids):\n    for one in zip(ids, self.blocks):\n        y = one(y)\n    return y",
+            "Net.encode",
+            "torch",
+        ),
+    ]
+    ours = [
+        _code("def forward(self, x):\n    return 2 * self.features(x)", "Net.forward", "paddle"),
+        _code(
+            "def features(self, tokens):\n    h = paddle.add(tokens, 1)\n    return F.relu(h).sum(-1)",
+            "Net.features",
+            "paddle",
+        ),
+    ]
+    assert partners(theirs, ours) == list(zip(theirs, ours, strict=True))
+    alone = [ours[0], _code("def features(self, tokens):\n    return tokens", "Net.other", "paddle")]
+    assert partners(theirs, alone) == [(theirs[0], ours[0])]
+
+
+def test_a_method_without_a_partner_is_called_with_its_object() -> None:
+    split = _code("def split(self, x):\n    return x", "Attention.split", "paddle")
+    other = _code("def split(self, x):\n    return x * 2", "Block.split", "paddle")
+    caller = _code("def forward(self, x):\n    return self.split(x) + self.merge(x)", "Attention.forward", "paddle")
+    helpers = Helpers({"forward": "forward", "merge": "join"}, [split, other, caller])
+    made = in_torch(caller.tree.body[0], caller, None, helpers)
+    text = ast.unparse(ast.fix_missing_locations(made))
+    assert "_twinalign_helper_Attention_split(self, x)" in text
+    assert "(self, 'join')" in text

@@ -54,12 +54,14 @@ class Samples:
 def rows(items: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
     """Samples that are batches split into their rows; others unchanged.
 
-    A sample is a batch if all its values have equally many rows and there are several values, or one of images.
+    A sample is a batch if all its values have equally many rows and there are several values, or one of images. Values
+    of one dimension alone are rather one sequence, of whose places many are alike.
     """
     found: list[dict[str, np.ndarray]] = []
     for item in items:
         lengths = {array.shape[0] if array.ndim else -1 for array in item.values()}
-        is_batch = len(lengths) == 1 and -1 not in lengths and (len(item) > 1 or any(a.ndim > 3 for a in item.values()))
+        most = max((array.ndim for array in item.values()), default=0)
+        is_batch = len(lengths) == 1 and -1 not in lengths and most > (1 if len(item) > 1 else 3)
         if not is_batch:
             return [dict(item) for item in items]
         found += [{name: array[row] for name, array in item.items()} for row in range(lengths.pop())]

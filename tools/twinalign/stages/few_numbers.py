@@ -11,6 +11,8 @@ from twinalign.stages.context import StageContext
 
 REPEATS = 4
 """How often the reference computes them once more, each time from values moved by one unit in the last place."""
+UNCHANGED = 2
+"""After so many repeats in which nothing moves no other is made."""
 FEW = 16
 """Elements below which one run says too little of what rounding does: errors cancel in a number by luck."""
 
@@ -18,7 +20,7 @@ FEW = 16
 def repeat_few_numbers(context: StageContext, again: Callable[[int], Any], single: str = "") -> None:
     """Put into the metadata what the reference gives again, in the precision that is judged, for what has few elements.
 
-    Numbers that are counted, such as an accuracy, do not move: where a first repeat changes nothing, no other is made.
+    Numbers that are counted, such as an accuracy, do not move: where the first repeats change nothing, no other is made.
 
     Args:
         again: what the stage recorded, computed again with the draw of that number.
@@ -34,7 +36,10 @@ def repeat_few_numbers(context: StageContext, again: Callable[[int], Any], singl
         prefix = single if context.backend.is_tensor(values) else ""
         leaves = named_values(values, context.backend.is_tensor, prefix, {})
         repeats.append({name: context.as_array(leaf) for name, leaf in leaves if name in few})
-        if all(np.array_equal(values, recorded[name], equal_nan=True) for name, values in repeats[-1].items()):
+        changed = [
+            not np.array_equal(array, recorded[name], equal_nan=True) for one in repeats for name, array in one.items()
+        ]
+        if len(repeats) == UNCHANGED and not any(changed):
             break
     context.recording.metadata["repeats"] = {
         name: [found[name].ravel().tolist() for found in repeats]

@@ -1,0 +1,106 @@
+"""Metrics of few numbers: the reference computes them again, as it does its losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from twinalign.backends import backend_of_side
+from twinalign.case.definition import Case
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.recordings import Recording
+from twinalign.sides import FRAMEWORK_OF_SIDE
+from twinalign.stages.context import StageContext
+from twinalign.stages.few_numbers import REPEATS, UNCHANGED
+from twinalign.stages.metric import record_metric
+from twinalign.verdict.compare import compare_stage
+from twinalign.verdict.stage_recordings import StageRecordings
+
+INPUTS = np.random.default_rng(1).standard_normal((64, 6)).astype(np.float32)
+WEIGHTS = np.random.default_rng(2).standard_normal((6, 40)).astype(np.float32)
+
+
+class Evaluated(Case):
+    """A mean, which rounding moves, beside a count, which it does not, and many numbers, which are not repeated."""
+
+    name = "evaluated"
+
+    def __init__(self, counts_alone: bool = False) -> None:
+        super().__init__()
+        self.counts_alone, self.calls = counts_alone, 0
+
+    def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, Any]:
+        self.calls += 1
+        side = "ref" if framework == "torch" else "paddle"
+        outputs = model(backend_of_side(side).to_tensor(INPUTS, dtype, "cpu"))
+        counted = {"above": float((outputs > 10.0).sum())}
+        return counted if self.counts_alone else {**counted, "error": (outputs**2).mean(), "many": outputs}
+
+
+def model_of(side: str, dtype: str) -> Any:
+    if side == "ref":
+        import torch
+
+        model = torch.nn.Linear(6, 40, bias=False)
+        model.weight.data = torch.from_numpy(WEIGHTS.T.copy()).to(getattr(torch, dtype))
+        return model
+    import paddle
+
+    layer = paddle.nn.Linear(6, 40, bias_attr=False)
+    layer.weight.set_value(paddle.to_tensor(WEIGHTS))
+    return layer
+
+
+def recorded(case: Case, side: str = "ref", dtype: str = "float32") -> Recording:
+    context = StageContext(
+        case=case,
+        framework=FRAMEWORK_OF_SIDE[side],
+        backend=backend_of_side(side),
+        dtype=dtype,
+        device="cpu",
+        build_model=lambda: model_of(side, dtype),
+        canonical=CanonicalNames({}),
+        progress=lambda text: None,
+    )
+    record_metric(context)
+    return context.recording
+
+
+def test_what_rounding_moves_is_repeated_by_the_reference() -> None:
+    case = Evaluated()
+    found = recorded(case)
+    assert case.calls == 1 + REPEATS
+    repeats = found.metadata["repeats"]
+    assert repeats.keys() == {"above", "error"}
+    error = float(found.arrays["error"])
+    assert len({value for (value,) in repeats["error"]} | {error}) > 2
+    np.testing.assert_allclose(repeats["error"], error, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("side", "dtype"), [("ref", "float64"), ("paddle", "float32")])
+def test_neither_the_port_nor_float64_is_repeated(side: str, dtype: str) -> None:
+    case = Evaluated()
+    assert "repeats" not in recorded(case, side, dtype).metadata
+    assert case.calls == 1
+
+
+def test_counts_are_repeated_less_often() -> None:
+    case = Evaluated(counts_alone=True)
+    assert recorded(case).metadata["repeats"] == {"above": [[float((INPUTS @ WEIGHTS > 10.0).sum())]] * UNCHANGED}
+    assert case.calls == 1 + UNCHANGED
+
+
+def test_a_metric_that_the_reference_rounds_by_luck_is_no_fault() -> None:
+    """Of its own one error is 3e-9 here; those of its repeats say what is to be expected."""
+    reference, high = recorded(Evaluated()), recorded(Evaluated(), dtype="float64")
+    port, lucky = recorded(Evaluated(), "paddle"), np.float32(high.arrays["error"])
+    reference.arrays["error"] = np.asarray(lucky)
+    spread = np.std([value for (value,) in reference.metadata["repeats"]["error"]])
+    port.arrays["error"] = np.asarray(np.float32(lucky + 4 * max(spread, np.spacing(lucky))))
+    for repeats, verdict in ((reference.metadata["repeats"], "rounding"), ({}, "diverged")):
+        reference.metadata["repeats"] = repeats
+        sides = {("ref", "float32"): reference, ("paddle", "float32"): port, ("ref", "float64"): high}
+        found = compare_stage("metric", StageRecordings({**sides, ("paddle", "float64"): high}), {})
+        assert {one.name: one.verdict for one in found.tensors}["error"] == verdict
