@@ -93,14 +93,14 @@ def test_counts_are_repeated_less_often() -> None:
 
 
 def test_a_metric_that_the_reference_rounds_by_luck_is_no_fault() -> None:
-    """Of its own one error is 3e-9 here; those of its repeats say what is to be expected."""
-    reference, high = recorded(Evaluated()), recorded(Evaluated(), dtype="float64")
-    port, lucky = recorded(Evaluated(), "paddle"), np.float32(high.arrays["error"])
-    reference.arrays["error"] = np.asarray(lucky)
-    spread = np.std([value for (value,) in reference.metadata["repeats"]["error"]])
-    port.arrays["error"] = np.asarray(np.float32(lucky + 4 * max(spread, np.spacing(lucky))))
-    for repeats, verdict in ((reference.metadata["repeats"], "rounding"), ({}, "diverged")):
-        reference.metadata["repeats"] = repeats
+    """Its own error is nothing here; those of its repeats say what is to be expected."""
+    reference, high, port = (recorded(Evaluated(), side, dtype) for side, dtype in
+                             (("ref", "float32"), ("ref", "float64"), ("paddle", "float32")))  # fmt: skip
+    lucky = np.float32(high.arrays["error"])
+    step = np.spacing(lucky)
+    reference.arrays["error"], port.arrays["error"] = np.asarray(lucky), np.asarray(lucky + 12 * step)
+    for repeats, verdict in (([[lucky + times * step] for times in (3, -2, 4, -3)], "rounding"), ([], "diverged")):
+        reference.metadata["repeats"] = {"error": [[float(value)] for (value,) in repeats]}
         sides = {("ref", "float32"): reference, ("paddle", "float32"): port, ("ref", "float64"): high}
         found = compare_stage("metric", StageRecordings({**sides, ("paddle", "float64"): high}), {})
         assert {one.name: one.verdict for one in found.tensors}["error"] == verdict

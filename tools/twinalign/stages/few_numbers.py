@@ -20,7 +20,8 @@ FEW = 16
 def repeat_few_numbers(context: StageContext, again: Callable[[int], Any], single: str = "") -> None:
     """Put into the metadata what the reference gives again, in the precision that is judged, for what has few elements.
 
-    Numbers that are counted, such as an accuracy, do not move: where the first repeats change nothing, no other is made.
+    Numbers that are counted, such as an accuracy, do not move: where the first repeats change nothing, no other is
+    made.
 
     Args:
         again: what the stage recorded, computed again with the draw of that number.
