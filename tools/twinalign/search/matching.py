@@ -11,6 +11,7 @@ import difflib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from twinalign.replay.layer_calls import Call, Tensor
@@ -151,12 +152,8 @@ def _partners(
     ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]
 ) -> tuple[dict[int, int], dict[int, str]]:
     """Place of a call → place of its partner, and how it was found."""
-    partner: dict[int, int] = {}
-    how: dict[int, str] = {}
-    places = {(names[call.path], call.ordinal): place for place, call in enumerate(theirs)}
-    for place, call in enumerate(ours):
-        if (call.path, call.ordinal) in places:
-            partner[place], how[place] = places[call.path, call.ordinal], "name"
+    partner = _by_names(ours, theirs, names)
+    how = dict.fromkeys(partner, "name")
     _between(ours, theirs, partner, how, tree.known)
     for place, call in enumerate(ours):
         if place in partner:
@@ -168,6 +165,36 @@ def _partners(
         if len(same) == 1:
             partner[place], how[place] = same[0], "values"
     return partner, how
+
+
+def _by_names(ours: Sequence[Call], theirs: Sequence[Call], names: Mapping[str, str]) -> dict[int, int]:
+    """Pair the calls of one layer: those that are given the same first, for independent calls may come in any order
+    (an online network on this state and on the next one); then the first with the first, and so on.
+    """
+    calls: dict[str, tuple[list[int], list[int]]] = {}
+    for side, paths in enumerate(([call.path for call in ours], [names[call.path] for call in theirs])):
+        for place, path in enumerate(paths):
+            calls.setdefault(path, ([], []))[side].append(place)
+    partner: dict[int, int] = {}
+    for mine, other in calls.values():
+        given = [(m, o) for m in mine for o in other if len(mine) + len(other) > 2 and _same_inputs(ours[m], theirs[o])]
+        alike = [Counter(pair[side] for pair in given) for side in (0, 1)]
+        partner |= {m: o for m, o in given if alike[0][m] == alike[1][o] == 1}
+        taken = set(partner.values())
+        places = {theirs[place].ordinal: place for place in other if place not in taken}
+        partner |= {m: places[ours[m].ordinal] for m in mine if m not in partner and ours[m].ordinal in places}
+        taken = set(partner.values())
+        left = [m for m in mine if m not in partner], [o for o in other if o not in taken]
+        if len(left[0]) == len(left[1]):  # called elsewhere as well, before this one or after it
+            partner |= dict(zip(*left, strict=True))
+    return dict(sorted(partner.items()))
+
+
+def _same_inputs(ours: Call, theirs: Call) -> bool:
+    if not ours.inputs or _sizes(ours.inputs) != _sizes(theirs.inputs):
+        return False
+    pairs = list(zip(ours.inputs, theirs.inputs, strict=True))
+    return any(any(mine.sample) for mine, _ in pairs) and all(same_sample(m.sample, o.sample) for m, o in pairs)
 
 
 def _between(
@@ -199,11 +226,14 @@ def _between(
 
 
 def _hold_other_layers(ours: Call, theirs: Call, known: Mapping[str, str]) -> bool:
-    """Whether both only run their layers, and the port's runs one that is known to stand outside the reference's."""
+    """Whether the port's runs layers that are known to stand outside the reference's: one of them, where both do
+    nothing but run their layers, else nothing but such ones (an online network and its target are of one class).
+    """
+    inside = [other for path, other in known.items() if path.startswith(f"{theirs.path}.")]
+    outside = [other for other in inside if not other.startswith(f"{ours.path}.")]
     if any(call.layer.rpartition(".")[2] not in _CONTAINERS for call in (ours, theirs)):
-        return False
-    inside = (other for path, other in known.items() if path.startswith(f"{theirs.path}."))
-    return any(not other.startswith(f"{ours.path}.") for other in inside)
+        return bool(outside) and outside == inside
+    return bool(outside)
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
