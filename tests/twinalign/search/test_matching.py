@@ -159,4 +159,10 @@ def test_networks_of_one_class_are_told_apart_by_the_layers_in_them_and_not_by_o
             call.inputs = call.outputs = [Tensor(None, [2, 3], "float64")]
     names = {"": "", "q": "<q>", "slow": "<slow>", "q.0": "online.0", "slow.0": "target.0"}
     found = match_calls(reference, port, names, ["q.0", "slow.0"])
-    assert {theirs.path: ours.path for ours, theirs in found.pairs} == {"": "", "q.0": "online.0", "slow.0": "target.0"}
+    assert {theirs.path: ours.path for ours, theirs in found.pairs} == {
+        "": "",
+        "q": "online",
+        "slow": "target",
+        "q.0": "online.0",
+        "slow.0": "target.0",
+    }

@@ -46,7 +46,7 @@ def match_calls(
     found = Matching()
     called = {call.path for call in reference}
     tree = _Tree(reference, port)
-    tree.known = {c.path: names[c.path] for c in port if c.path in known and names[c.path] in called}
+    tree.know({c.path: names[c.path] for c in port if c.path in known and names[c.path] in called})
     waiting = _match_level(found, tree.roots[0], tree.roots[1], tree, names)
     while waiting:
         ours, theirs = waiting.pop()
@@ -70,9 +70,8 @@ class _Tree:
     """Which calls each call of either side made, and how many levels of calls that are.
 
     `known`: path in the port of a layer that is known to be another one of the reference's, which is called too → that.
+    `held`: path of a module of either side → the reference's paths of all such layers inside.
     """
-
-    known: Mapping[str, str] = {}
 
     def __init__(self, *sides: Sequence[Call]) -> None:
         self.roots = [[call for call in calls if call.parent is None] for calls in sides]
@@ -83,9 +82,18 @@ class _Tree:
                 if call.parent is not None:
                     self._below.setdefault(id(by_number[call.parent]), []).append(call)
         self._heights: dict[int, int] = {}
+        self.known: Mapping[str, str] = {}
+        self.held: tuple[dict[str, set[str]], dict[str, set[str]]] = ({}, {})
         for calls in sides:
             for call in reversed(calls):  # a call begins before those that it makes
                 self._heights[id(call)] = 1 + max((self.height(child) for child in self.below(call)), default=-1)
+
+    def know(self, known: Mapping[str, str]) -> None:
+        self.known, self.held = known, ({}, {})
+        for path, other in known.items():
+            for held, inner in zip(self.held, (other, path), strict=True):
+                while inner := inner.rpartition(".")[0]:
+                    held.setdefault(inner, set()).add(other)
 
     def below(self, call: Call) -> list[Call]:
         return self._below.get(id(call), [])
@@ -152,7 +160,8 @@ def _partners(
     ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]
 ) -> tuple[dict[int, int], dict[int, str]]:
     """Place of a call → place of its partner, and how it was found."""
-    partner = _by_names(ours, theirs, names)
+    by_layers = _by_layers(ours, theirs, tree, names)
+    partner = _by_names(ours, theirs, {**names, **by_layers} if by_layers else names)
     how = dict.fromkeys(partner, "name")
     _between(ours, theirs, partner, how, tree.known)
     for place, call in enumerate(ours):
@@ -188,6 +197,24 @@ def _by_names(ours: Sequence[Call], theirs: Sequence[Call], names: Mapping[str, 
         if len(left[0]) == len(left[1]):  # called elsewhere as well, before this one or after it
             partner |= dict(zip(*left, strict=True))
     return dict(sorted(partner.items()))
+
+
+def _by_layers(ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]) -> dict[str, str]:
+    """Path of a module of the port that has no partner by name → that of the one which holds the same layers, as deep:
+    an online network and its target are of one class, and may be called in any order.
+    """
+    named = {names[call.path] for call in theirs}
+    holders: dict[tuple[int, frozenset[str]], set[str]] = {}
+    for call in ours:
+        if call.path not in named and call.path in tree.held[0]:
+            holders.setdefault((tree.height(call), frozenset(tree.held[0][call.path])), set()).add(call.path)
+    found = {}
+    paths = {call.path for call in ours}
+    for call in theirs:
+        same = holders.get((tree.height(call), frozenset(tree.held[1].get(call.path, ()))), set())
+        if names[call.path] not in paths and len(same) == 1:
+            found[call.path] = next(iter(same))
+    return found
 
 
 def _same_inputs(ours: Call, theirs: Call) -> bool:
