@@ -129,3 +129,40 @@ def test_a_layer_with_a_weight_of_the_reference_does_not_lack_a_counterpart() ->
     for known, expected in (({"conv.norm"}, ["conv.added"]), (set[str](), ["conv.norm", "conv.added"])):
         found = match_calls(calls_of(reference), theirs, names, known)
         assert [call.path for call in found.alone["paddle"]] == expected
+
+
+def test_independent_calls_of_one_layer_meet_those_that_are_given_the_same() -> None:
+    def model(*names: str, given: list[float]) -> list[Call]:
+        calls = calls_of({name: ("Net", {}) for name in names})
+        for ordinal, (call, value) in enumerate(zip(calls[1:], given, strict=True)):
+            call.path, call.ordinal = "online", ordinal
+            call.inputs = [Tensor(None, [2, 3], "float64", sample=[value, 1.0])]
+        return calls
+
+    def ordinals(first: list[float], second: list[float]) -> list[tuple[int, int]]:
+        calls = [model(*"ab"[: len(given)], given=given) for given in (first, second)]
+        found = match_calls(*calls, {"": "", "online": "online"})
+        return [(ours.ordinal, theirs.ordinal) for ours, theirs in found.pairs if ours.path]
+
+    assert ordinals([1.0, 2.0], [2.0, 1.0]) == [(0, 1), (1, 0)]  # this state and the next one, in another order
+    assert ordinals([1.0, 2.0], [3.0, 4.0]) == [(0, 0), (1, 1)]
+    assert ordinals([1.0, 1.0], [1.0, 1.0]) == [(0, 0), (1, 1)]
+    assert ordinals([2.0], [1.0, 2.0]) == [(0, 1)]  # the port calls it once more, before
+
+
+def test_networks_of_one_class_are_told_apart_by_the_layers_in_them_and_not_by_order() -> None:
+    inside: Layers = {"0": ("Linear", {})}
+    reference = calls_of({"target": ("Q", inside), "online": ("Q", inside)})
+    port = calls_of({"q": ("Q", inside), "slow": ("Q", inside)})
+    for calls in (reference, port):
+        for call in calls:
+            call.inputs = call.outputs = [Tensor(None, [2, 3], "float64")]
+    names = {"": "", "q": "<q>", "slow": "<slow>", "q.0": "online.0", "slow.0": "target.0"}
+    found = match_calls(reference, port, names, ["q.0", "slow.0"])
+    assert {theirs.path: ours.path for ours, theirs in found.pairs} == {
+        "": "",
+        "q": "online",
+        "slow": "target",
+        "q.0": "online.0",
+        "slow.0": "target.0",
+    }

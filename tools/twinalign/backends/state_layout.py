@@ -34,6 +34,8 @@ class StateEntry:
     """The first key that holds the very same tensor, None where this is the first or only one."""
     parameter_name: str | None = None
     """paddle's global name of the parameter, under which its optimizers keep their state."""
+    trainable: bool | None = None
+    """Whether a parameter gets gradients; None: it is no parameter, or nobody knows."""
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Facts about the layer that its arrays do not tell: weight_norm, spectral_norm, weight_layout, acts_like."""
 
@@ -138,6 +140,7 @@ def walk_state(
     attributes: LayerAttributes,
     config_of: Callable[[Any], dict[str, Any]],
     is_parameter: Callable[[Any], bool],
+    is_trainable: Callable[[Any], bool],
 ) -> list[StateEntry]:
     """Describe every key of `state` and every buffer outside of it, in the order of `state`.
 
@@ -166,6 +169,7 @@ def walk_state(
                 role="parameter" if is_parameter(value) else "buffer",
                 persistent=name in layer._parameters or name not in getattr(layer, attributes.non_persistent),
                 parameter_name=getattr(value, "name", None) or None,
+                trainable=is_trainable(value) if is_parameter(value) else None,
                 config={**config, "ancestors": ancestors},
             )
         below = {**ancestors, path: bases}

@@ -56,6 +56,11 @@ class Matchable:
         return self.signature[0], tuple(sizes[-1:])
 
     @property
+    def is_trained(self) -> bool:
+        """Whether one of its tensors gets gradients; none does in a target network, or a frozen part."""
+        return any(part.entry.trainable for part in self.stored)
+
+    @property
     def is_matrix(self) -> bool:
         """Whether it is a single matrix, which another model may hold as its transpose."""
         slots = [slot for part in self.stored for slot in part.slots]

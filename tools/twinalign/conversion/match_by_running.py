@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from twinalign.conversion.branches import branches_of, crosses
 from twinalign.conversion.fingerprints import EQUAL, NEARLY, all_agree
 from twinalign.conversion.layers_to_match import Matchable
 from twinalign.conversion.remote_model import BothModels, Run, outputs_agree
@@ -52,15 +53,30 @@ def match_by_running(
 ) -> Found:
     """The proven matching, or, if the models differ under every one, that under which most layers agree.
 
-    `anchors` are pairs that names suggest. They are dropped if they keep the models from agreeing.
+    `anchors` are pairs that names suggest. They are dropped if they keep the models from agreeing. Values do not make a
+    frozen part the partner of a trained one of another name (see `branches.crosses`): a port that runs its target
+    network in place of the trained one computes the same, and is wrong.
     """
+    found = _by_values(trial, reference, paddle, anchors)
+    if crosses(found.pairs, reference, paddle):
+        return _Search(trial, reference, paddle).refined(anchors, apart=True)
+    return found
+
+
+def _by_values(trial: BothModels, reference: _Matchables, paddle: _Matchables, anchors: Mapping[str, str]) -> Found:
     in_order: dict[str, str] = {}
     if [matchable.signature for matchable in reference] == [matchable.signature for matchable in paddle]:
         # Both list the same kinds and shapes in the same order: most likely that is the assignment, and one run tells.
         in_order = {mine.name: other.name for mine, other in zip(reference, paddle, strict=True)}
     search = _Search(trial, reference, paddle)
     tried = []
-    if in_order and all(in_order[mine] == other for mine, other in anchors.items()):
+    # What the models never call agrees in every order: names, and what is frozen, are heard first.
+    branches = branches_of(reference, paddle)
+    stay = all(
+        branches[0][mine.name] == branches[1][other.name] and mine.is_trained == other.is_trained
+        for mine, other in zip(reference, paddle, strict=False)
+    )
+    if in_order and stay and all(in_order[mine] == other for mine, other in anchors.items()):
         found = search.checked(in_order)
         if found.doubt is None:
             return found
@@ -90,9 +106,15 @@ class _Search:
         """Run both models with a pairing of all layers."""
         return self._judged(self._run_pairs(pairs), pairs)
 
-    def refined(self, anchors: Mapping[str, str]) -> Found:
-        """Let the inputs of layers tell them apart, then check what follows."""
+    def refined(self, anchors: Mapping[str, str], apart: bool = False) -> Found:
+        """Let the inputs of layers tell them apart, then check what follows.
+
+        `apart`: what is in a branch of one name on both sides finds its partner there alone.
+        """
         colours = first_colours(*self._sides, anchors)
+        if apart:
+            for of_side, branches in zip(colours, branches_of(*self._sides), strict=True):
+                of_side.update({name: f"{colour} in {branches[name]}" for name, colour in of_side.items()})
         parted = False
         runs = None
         for _ in range(_MAXIMUM_ROUNDS):
@@ -228,11 +250,12 @@ def _groups(colours: Mapping[str, str]) -> dict[str, list[str]]:
 def pair_by_position(
     reference: _Matchables, paddle: _Matchables, colours: _Colours, runs: tuple[Run, Run] | None = None
 ) -> dict[str, str]:
-    """Pair the matchables of each colour: by the numbers in their paths if both sides have the same ones, then those
-    between the same pairs and of the same last name first, then by order.
+    """Pair the matchables of each colour: those in branches of one name first, then frozen with frozen ones; among
+    these by the numbers in their paths if both sides have the same ones, then those between the same pairs and of the
+    same last name first, then by order.
 
-    The order is that of their first calls, without `runs` that of their registration. What is left where the sides have
-    different numbers of them is not paired.
+    The order is that of their first calls, without `runs` that of their registration: independent calls may come in any
+    order. What is left where the sides have different numbers of them is not paired.
     """
     groups = _groups(colours[0]), _groups(colours[1])
     pairs = {
@@ -241,21 +264,41 @@ def pair_by_position(
         if len(names) == len(groups[1].get(colour, [])) == 1
     }
     orders = [_in_order(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
-    sorts = ("numbers", "name"), ("gap", "name"), ("gap",), ("name",), ()
     gaps = [_gaps(order, set(fixed)) for order, fixed in zip(orders, (pairs, pairs.values()), strict=True)]
-    numbered = {
-        colour
+    branches = branches_of(reference, paddle)
+    facts = [
+        {
+            u.name: {
+                "branch": branches[number][u.name],
+                "trained": u.is_trained,
+                "numbers": _numbers(u.name),
+                "gap": gaps[number][u.name],
+                "name": u.name.rpartition(".")[2],
+            }
+            for u in side
+        }
+        for number, side in enumerate((reference, paddle))
+    ]
+    # These tell layers apart only where both sides have as many of each.
+    telling = {
+        (colour, fact)
         for colour, names in groups[0].items()
-        if Counter(map(_numbers, names)) == Counter(map(_numbers, groups[1].get(colour, ())))
+        for fact in ("branch", "trained", "numbers")
+        if Counter(facts[0][name][fact] for name in names)
+        == Counter(facts[1][name][fact] for name in groups[1].get(colour, ()))
     }
-    for wanted in sorts:
+    kinds = ("branch", "trained"), ("branch",), ("trained",), ()
+    places = ("numbers", "name"), ("gap", "name"), ("gap",), ("name",), ()
+    for wanted in ((*kind, *place) for kind in kinds for place in places):
         left: tuple[dict[Any, list[str]], dict[Any, list[str]]] = ({}, {})
         for side, (order, taken) in enumerate(zip(orders, (set(pairs), set(pairs.values())), strict=True)):
             for name in order:
-                if name not in taken and ("numbers" not in wanted or colours[side][name] in numbered):
-                    facts = {"gap": gaps[side][name], "name": name.rpartition(".")[2], "numbers": _numbers(name)}
-                    key = (colours[side][name], *(facts[fact] for fact in wanted))
-                    left[side].setdefault(key, []).append(name)
+                known, colour = facts[side][name], colours[side][name]
+                if name in taken or any(
+                    fact not in ("gap", "name") and (colour, fact) not in telling for fact in wanted
+                ):
+                    continue
+                left[side].setdefault((colour, *(known[fact] for fact in wanted)), []).append(name)
         for key, names in left[0].items():
             if len(names) == len(left[1].get(key, [])):
                 pairs |= dict(zip(names, left[1][key], strict=True))

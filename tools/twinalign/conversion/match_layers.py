@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.conversion import storage
+from twinalign.conversion.branches import alone_in_branches
 from twinalign.conversion.extra_layers import extra_layers
 from twinalign.conversion.layers_to_match import (
     Matchable,
@@ -200,6 +201,7 @@ def _matching(
             theirs = {} if partner is None else {_slot(part, partner): part.entry.key for part in partner.stored}
             keys |= {part.entry.key: theirs.get(_slot(part, u), f"{NOTHING} {part.entry.key}") for part in u.stored}
     counts = Counter(u.signature for u in mine)
+    by_branch = alone_in_branches(mine, other)
     guessed = {
         u.name: found.pairs[u.name]
         for u in mine
@@ -207,6 +209,7 @@ def _matching(
         and u.name in found.pairs
         and u.name not in found.supported
         and found.pairs[u.name] != anchors.get(u.name)
+        and found.pairs[u.name] != by_branch.get(u.name)
         and (counts[u.signature] > 1 or partners[found.pairs[u.name]].signature != u.signature)
     }
     alone = (

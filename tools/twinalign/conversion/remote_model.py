@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -146,18 +147,31 @@ class BothModels:
         """`inputs` are given to both models by position; floating-point ones in float64.
 
         `rows` says which layers of either side are coloured in parts, `turned` whether a matrix of one model may be the
-        transpose of the other's.
+        transpose of the other's, `positive` whether the models' own tensors are made without negative numbers.
         """
         self.models = (reference, paddle)
         self.rows: tuple[Rows, Rows] = ({}, {})
-        self.turned = False
+        self.turned = self.positive = False
         self._inputs = reference.save(inputs)
         self.shapes = [tuple(array.shape) for array in inputs.values()]
 
     def run(self, requests: Sequence[Mapping[str, Any]]) -> tuple[Run, Run]:
-        """Run both models; a request has `colours` or `weights`."""
+        """Run both models; a request has `colours` or `weights`.
+
+        Where weights made from colours lead to what is no number, everything behind that looks alike: the models' own
+        tensors, among which a variance may be, then lose their signs in this and all later runs.
+        """
+        found = self._run(requests)
+        if self.positive or any("weights" in request for request in requests) or not _no_number(found[0]):
+            return found
+        self.positive = True
+        again = self._run(requests)
+        self.positive = not _no_number(again[0])
+        return again if self.positive else found
+
+    def _run(self, requests: Sequence[Mapping[str, Any]]) -> tuple[Run, Run]:
         for model, request, rows in zip(self.models, requests, self.rows, strict=True):
-            model.ask_run(self._inputs, rows=rows, turned=self.turned, **request)
+            model.ask_run(self._inputs, rows=rows, **self._how, **request)
         found, errors = [], []
         for model in self.models:  # both answers are read, so that the next request gets its own
             try:
@@ -170,8 +184,18 @@ class BothModels:
 
     def run_paddle(self, request: Mapping[str, Any]) -> Run:
         """Run the paddle model alone."""
-        self.models[1].ask_run(self._inputs, rows=self.rows[1], turned=self.turned, **request)
+        self.models[1].ask_run(self._inputs, rows=self.rows[1], **self._how, **request)
         return Run(*self.models[1].run())
+
+    @property
+    def _how(self) -> dict[str, bool]:
+        return {"turned": self.turned, "positive": self.positive}
+
+
+def _no_number(run: Run) -> bool:
+    """Whether a layer is given or returns what is no number; infinity, as in a mask, is one."""
+    tensors = (tensor for call in run.calls for what in ("inputs", "outputs") for tensor in call[what])
+    return any(math.isnan(tensor["scale"]) for tensor in tensors)
 
 
 def outputs_agree(runs: tuple[Run, Run]) -> bool:

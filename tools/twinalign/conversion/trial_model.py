@@ -71,12 +71,14 @@ class TrialModel:
         train: bool,
         rows: Rows,
         turned: bool,
+        positive: bool,
     ) -> list[dict[str, Any]]:
         """Run the model once in float64 and fingerprint the inputs and outputs of every layer call, in order.
 
         The weights are read from the .npz file `weights`, or made from `colours` (name of a layer or loose tensor → any
         text): the same colour gives the same weights in both frameworks. `rows`: the layers that are coloured in parts.
-        `turned`: a matrix of the model's own may be the transpose of the other side's.
+        `turned`: a matrix of the model's own may be the transpose of the other side's. `positive`: its other tensors
+        get no negative numbers.
         The model's outputs go to the .npz `outputs`.
         """
         backend, model = self.backend, self._in_float64()
@@ -85,7 +87,7 @@ class TrialModel:
                 made = {**self._initial, **arrays}
         else:
             made = weights_of_colours(
-                self.framework, backend.describe_state(model), self._initial, colours, rows, turned
+                self.framework, backend.describe_state(model), self._initial, colours, rows, turned, positive
             )
         backend.load_state_arrays(model, made)
         backend.set_training(model, train)
@@ -125,11 +127,12 @@ def run_model(
     train: bool = False,
     rows: Rows | None = None,
     turned: bool = False,
+    positive: bool = False,
     **which: Any,
 ) -> dict[str, Any]:
     """Run that model once in float64; see `TrialModel.run`."""
     model: TrialModel = service.trial_model(**which)
-    return {"calls": model.run(inputs, outputs, weights, colours or {}, train, rows or {}, turned)}
+    return {"calls": model.run(inputs, outputs, weights, colours or {}, train, rows or {}, turned, positive)}
 
 
 def described(layer: Any) -> str:
@@ -149,11 +152,14 @@ def weights_of_colours(
     colours: Mapping[str, str],
     rows: Rows,
     turned: bool,
+    positive: bool = False,
 ) -> dict[str, np.ndarray]:
     """Every array of the state: floating-point ones made from their colours in float64, others as in `current`.
 
     Layers of the same colour get the same weights in both frameworks; a layer without one stays as it is. With `turned`
-    a matrix that is a layer of its own, or a tensor of the model's own, gets them in either orientation.
+    a matrix that is a layer of its own, or a tensor of the model's own, gets them in either orientation. With
+    `positive` the model's own tensors get them without a sign: a variance has none, and its root would be no number.
+    Matrices keep theirs, for the other side may hold one as a layer.
     """
     entries = [layouts.StateEntry.of(entry) for entry in layout]
     layers = layouts.group_layers(entries, lambda bases: storage.absorbs(framework, bases))
@@ -167,7 +173,10 @@ def weights_of_colours(
         for part in matchable.stored:
             stored[part.entry.key] = part
             make = _matrix if turned and matchable.is_matrix else _canonical
-            pieces.setdefault(part.entry.key, []).extend(make(slot, matchable.kind, colour) for slot in part.slots)
+            found = [make(slot, matchable.kind, colour) for slot in part.slots]
+            if positive and matchable.kind == storage.RAW and not matchable.is_matrix:
+                found = [np.abs(numbers) for numbers in found]
+            pieces.setdefault(part.entry.key, []).extend(found)
     for key, part in stored.items():
         if current[key].dtype.kind == "f":
             joined = np.concatenate(pieces[key]) if len(pieces[key]) > 1 else pieces[key][0]

@@ -11,6 +11,7 @@ import difflib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from twinalign.replay.layer_calls import Call, Tensor
@@ -45,7 +46,7 @@ def match_calls(
     found = Matching()
     called = {call.path for call in reference}
     tree = _Tree(reference, port)
-    tree.known = {c.path: names[c.path] for c in port if c.path in known and names[c.path] in called}
+    tree.know({c.path: names[c.path] for c in port if c.path in known and names[c.path] in called})
     waiting = _match_level(found, tree.roots[0], tree.roots[1], tree, names)
     while waiting:
         ours, theirs = waiting.pop()
@@ -69,9 +70,8 @@ class _Tree:
     """Which calls each call of either side made, and how many levels of calls that are.
 
     `known`: path in the port of a layer that is known to be another one of the reference's, which is called too → that.
+    `held`: path of a module of either side → the reference's paths of all such layers inside.
     """
-
-    known: Mapping[str, str] = {}
 
     def __init__(self, *sides: Sequence[Call]) -> None:
         self.roots = [[call for call in calls if call.parent is None] for calls in sides]
@@ -82,9 +82,18 @@ class _Tree:
                 if call.parent is not None:
                     self._below.setdefault(id(by_number[call.parent]), []).append(call)
         self._heights: dict[int, int] = {}
+        self.known: Mapping[str, str] = {}
+        self.held: tuple[dict[str, set[str]], dict[str, set[str]]] = ({}, {})
         for calls in sides:
             for call in reversed(calls):  # a call begins before those that it makes
                 self._heights[id(call)] = 1 + max((self.height(child) for child in self.below(call)), default=-1)
+
+    def know(self, known: Mapping[str, str]) -> None:
+        self.known, self.held = known, ({}, {})
+        for path, other in known.items():
+            for held, inner in zip(self.held, (other, path), strict=True):
+                while inner := inner.rpartition(".")[0]:
+                    held.setdefault(inner, set()).add(other)
 
     def below(self, call: Call) -> list[Call]:
         return self._below.get(id(call), [])
@@ -151,12 +160,9 @@ def _partners(
     ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]
 ) -> tuple[dict[int, int], dict[int, str]]:
     """Place of a call → place of its partner, and how it was found."""
-    partner: dict[int, int] = {}
-    how: dict[int, str] = {}
-    places = {(names[call.path], call.ordinal): place for place, call in enumerate(theirs)}
-    for place, call in enumerate(ours):
-        if (call.path, call.ordinal) in places:
-            partner[place], how[place] = places[call.path, call.ordinal], "name"
+    by_layers = _by_layers(ours, theirs, tree, names)
+    partner = _by_names(ours, theirs, {**names, **by_layers} if by_layers else names)
+    how = dict.fromkeys(partner, "name")
     _between(ours, theirs, partner, how, tree.known)
     for place, call in enumerate(ours):
         if place in partner:
@@ -168,6 +174,54 @@ def _partners(
         if len(same) == 1:
             partner[place], how[place] = same[0], "values"
     return partner, how
+
+
+def _by_names(ours: Sequence[Call], theirs: Sequence[Call], names: Mapping[str, str]) -> dict[int, int]:
+    """Pair the calls of one layer: those that are given the same first, for independent calls may come in any order
+    (an online network on this state and on the next one); then the first with the first, and so on.
+    """
+    calls: dict[str, tuple[list[int], list[int]]] = {}
+    for side, paths in enumerate(([call.path for call in ours], [names[call.path] for call in theirs])):
+        for place, path in enumerate(paths):
+            calls.setdefault(path, ([], []))[side].append(place)
+    partner: dict[int, int] = {}
+    for mine, other in calls.values():
+        given = [(m, o) for m in mine for o in other if len(mine) + len(other) > 2 and _same_inputs(ours[m], theirs[o])]
+        alike = [Counter(pair[side] for pair in given) for side in (0, 1)]
+        partner |= {m: o for m, o in given if alike[0][m] == alike[1][o] == 1}
+        taken = set(partner.values())
+        places = {theirs[place].ordinal: place for place in other if place not in taken}
+        partner |= {m: places[ours[m].ordinal] for m in mine if m not in partner and ours[m].ordinal in places}
+        taken = set(partner.values())
+        left = [m for m in mine if m not in partner], [o for o in other if o not in taken]
+        if len(left[0]) == len(left[1]):  # called elsewhere as well, before this one or after it
+            partner |= dict(zip(*left, strict=True))
+    return dict(sorted(partner.items()))
+
+
+def _by_layers(ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]) -> dict[str, str]:
+    """Path of a module of the port that has no partner by name → that of the one which holds the same layers, as deep:
+    an online network and its target are of one class, and may be called in any order.
+    """
+    named = {names[call.path] for call in theirs}
+    holders: dict[tuple[int, frozenset[str]], set[str]] = {}
+    for call in ours:
+        if call.path not in named and call.path in tree.held[0]:
+            holders.setdefault((tree.height(call), frozenset(tree.held[0][call.path])), set()).add(call.path)
+    found = {}
+    paths = {call.path for call in ours}
+    for call in theirs:
+        same = holders.get((tree.height(call), frozenset(tree.held[1].get(call.path, ()))), set())
+        if names[call.path] not in paths and len(same) == 1:
+            found[call.path] = next(iter(same))
+    return found
+
+
+def _same_inputs(ours: Call, theirs: Call) -> bool:
+    if not ours.inputs or _sizes(ours.inputs) != _sizes(theirs.inputs):
+        return False
+    pairs = list(zip(ours.inputs, theirs.inputs, strict=True))
+    return any(any(mine.sample) for mine, _ in pairs) and all(same_sample(m.sample, o.sample) for m, o in pairs)
 
 
 def _between(
@@ -199,11 +253,14 @@ def _between(
 
 
 def _hold_other_layers(ours: Call, theirs: Call, known: Mapping[str, str]) -> bool:
-    """Whether both only run their layers, and the port's runs one that is known to stand outside the reference's."""
+    """Whether the port's runs layers that are known to stand outside the reference's: one of them, where both do
+    nothing but run their layers, else nothing but such ones (an online network and its target are of one class).
+    """
+    inside = [other for path, other in known.items() if path.startswith(f"{theirs.path}.")]
+    outside = [other for other in inside if not other.startswith(f"{ours.path}.")]
     if any(call.layer.rpartition(".")[2] not in _CONTAINERS for call in (ours, theirs)):
-        return False
-    inside = (other for path, other in known.items() if path.startswith(f"{theirs.path}."))
-    return any(not other.startswith(f"{ours.path}.") for other in inside)
+        return bool(outside) and outside == inside
+    return bool(outside)
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

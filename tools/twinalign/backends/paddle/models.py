@@ -136,6 +136,7 @@ def describe_state(model: paddle.nn.Layer) -> list[dict[str, Any]]:
         attributes,
         _layer_facts,
         lambda t: isinstance(t, paddle.base.framework.EagerParamBase),
+        trainable,
     )
     return [entry.to_json() for entry in entries]
 

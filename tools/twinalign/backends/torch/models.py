@@ -100,7 +100,12 @@ def clear_gradients(model: torch.nn.Module) -> None:
 def describe_state(model: torch.nn.Module) -> list[dict[str, Any]]:
     attributes = layout.LayerAttributes("_modules", "_non_persistent_buffers_set", "torch.")
     entries = layout.walk_state(
-        model, state_tensors(model), attributes, _layer_facts, lambda t: isinstance(t, torch.nn.Parameter)
+        model,
+        state_tensors(model),
+        attributes,
+        _layer_facts,
+        lambda t: isinstance(t, torch.nn.Parameter),
+        trainable,
     )
     return [entry.to_json() for entry in entries]
 
