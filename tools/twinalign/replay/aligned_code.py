@@ -38,6 +38,12 @@ class Code:
     globals: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Parameters that had one plain value in all calls → that value."""
+    is_plain: bool = False
+    """Whether it is a method of a class that extends no other."""
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Those of a method's object that are plain values."""
+    makes_no_graph: bool = False
+    """Whether `no_grad` decorates it."""
     functions: Sequence[Any] = ()
     """The reference's function objects of this code: one for each time that a class inside a function was made."""
 
@@ -109,6 +115,15 @@ class Helpers:
         named = {code.name.replace(".", "_"): code for code in self.functions if _is_plain(code)}
         return {name: code for name, code in named.items() if code.name.rpartition(".")[2] not in self.partners}
 
+    def classes(self) -> dict[str, list[Code]]:
+        """Methods of the port's classes that extend no other, by the class's name, where all are known to make one."""
+        found: dict[str, list[Code]] = {}
+        for code in self.functions:
+            if code.is_plain and code.name.count(".") == 1:
+                found.setdefault(code.name.partition(".")[0], []).append(code)
+        made = {name for name, codes in found.items() if any(code.name == f"{name}.__init__" for code in codes)}
+        return {name: codes for name, codes in found.items() if name in made and name not in self.partners}
+
     def method(self, caller: Code, node: ast.AST) -> str | None:
         """The name in `alone` of the method that a function calls as `self.split`, if it has no partner."""
         if not isinstance(node, ast.Attribute) or not (isinstance(node.value, ast.Name) and node.value.id == "self"):
@@ -133,6 +148,7 @@ def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any)
     if not isinstance(tree, ast.FunctionDef):
         return None
     ast.increment_lineno(tree, line - 1)
+    more["makes_no_graph"] = any("no_grad" in ast.unparse(one) for one in tree.decorator_list)
     tree.decorator_list, tree.body, tree.returns = [], _of_side(tree.body, side), None
     for argument in ast.walk(tree.args):
         if isinstance(argument, ast.arg):

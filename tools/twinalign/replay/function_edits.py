@@ -59,6 +59,8 @@ def told_with_edit(
     text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, many: bool
 ) -> tuple[str, dict[str, Any]] | None:
     """As `told_inside` for a component; `many`: whether its values are enough to tell the edits of what lines call."""
+    if lines.told:
+        return text, {**evidence, **lines.told}
     if not lines.is_whole:
         return told_inside(text, evidence, lines, run) if many else None
     edit = edit_of_function(lines, run)

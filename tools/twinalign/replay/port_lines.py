@@ -30,7 +30,8 @@ from twinalign.replay.aligned_code import (
     parsed,
 )
 from twinalign.replay.constants import exchanged, has_number
-from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
+from twinalign.replay.line_spelling import ATTRIBUTE, IMPORTED, PADDLE, in_torch
+from twinalign.replay.own_definitions import definitions
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.ran_branches import as_it_ran, with_branches_of
 from twinalign.replay.wrong_unit import paddle_spelling
@@ -56,10 +57,14 @@ class LinesVariant:
     """Further lines that only compute with numbers that paddle holds in float32."""
     makers: tuple[tuple[str, int, int], ...] = ()
     """Lines of the port's constructor that make what `attributes` has."""
+    told: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Facts for the evidence, if an edit is known with which these lines give the reference's values."""
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
         """File, first and last line of what the port has."""
+        if self.told:
+            return list(self.told["lines_of_port"])
         return [*self.makers, *(place for one in self.lines for place in one.lines_of_port)]
 
     @property
@@ -182,16 +187,8 @@ class Exchange:
         scope[PADDLE] = spelling.PADDLE
         scope[ATTRIBUTE] = functools.partial(spelling.attribute, known)
         scope[IMPORTED] = importlib.import_module
-        helpers, waiting, defined = variant.helpers.alone(), list(lines), set[str]()
-        while waiting:
-            names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
-            for name in [name for name in helpers if HELPER + name in names - defined]:
-                tree = in_torch(helpers[name].tree, helpers[name], None, variant.helpers)
-                tree.name = HELPER + name
-                defined.add(tree.name)
-                waiting.append(tree)
-                module = ast.fix_missing_locations(ast.Module([tree], []))
-                exec(compile(module, helpers[name].file, "exec"), scope)
+        for module, file in definitions(variant.helpers, lines):
+            exec(compile(module, file, "exec"), scope)
 
 
 _RUNNING: dict[Any, list[tuple[Any, Any]]] = {}
@@ -285,7 +282,7 @@ def _statements(new: ast.AST | None) -> list[ast.AST]:
 
 def codes_of(functions: Sequence[Mapping[str, Any]]) -> list[Code]:
     """The port's own functions, from `code_lines.Function` in JSON."""
-    more = ("globals", "arguments")
+    more = ("globals", "arguments", "is_plain", "attributes")
     found = (
         parsed(f["source"], f["file"], f["line"], f["name"], "paddle", **{key: f.get(key, {}) for key in more})
         for f in functions
