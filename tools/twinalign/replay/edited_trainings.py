@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from twinalign.replay.aligned_code import Code, Helpers, line_of
+from twinalign.replay.aligned_code import Code, Helpers, line_of, words_of
 from twinalign.replay.helper_edits import HelperEdit, edited, reached
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
@@ -119,9 +119,15 @@ def _plain(codes: Sequence[Code], names: bool) -> Iterator[_Change]:
     """Small edits; those that write another name, of which there are many, or all but these."""
     for code in codes:
         parts = [*code.tree.body, *code.tree.args.defaults]
-        for edit in plain_edits(parts, (), ast.walk(code.tree)):
+        for edit in sorted(plain_edits(parts, (), ast.walk(code.tree)), key=_rank):
             if all(isinstance(one, ast.Name) for one in edit) == names:
                 yield _of_edit(HelperEdit(code, *edit))
+
+
+def _rank(edit: tuple[ast.expr, ast.expr]) -> int:
+    """What exchanges parts comes first, and other numbers, of which there are many, last."""
+    old, new = edit
+    return 0 if sorted(words_of(old)) == sorted(words_of(new)) else 2 if isinstance(old, ast.Constant) else 1
 
 
 def _running(whole: LinesVariant) -> list[Code]:
