@@ -27,7 +27,8 @@ from twinalign.causes.component import explain as explain_component
 from twinalign.causes.layers.explaining import examined_unit
 from twinalign.causes.proving import prove
 from twinalign.edits.suggestions import suggestion
-from twinalign.replay.aligned_code import Helpers, differences, parsed
+from twinalign.replay.aligned_code import differences, parsed
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.line_spelling import in_torch
 from twinalign.replay.port_lines import LinesVariant
 

@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from twinalign.replay.aligned_code import Code, Helpers, differences, parsed
+from twinalign.replay.aligned_code import Code, differences, parsed
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.line_spelling import in_torch
 from twinalign.replay.partner_functions import partners
 

@@ -6,7 +6,8 @@ import ast
 
 import pytest
 
-from twinalign.replay.aligned_code import Code, Helpers
+from twinalign.replay.aligned_code import Code
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.line_spelling import in_torch
 
 CODE = Code(ast.parse("def backward(ctx, grad, other):\n    pass").body[0], "net.py", "backward")  # type: ignore[arg-type]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinalign.replay.aligned_code import Helpers, differences, parsed
+from twinalign.replay.aligned_code import differences, parsed
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.moved_statements import moved
 from twinalign.replay.port_lines import LinesVariant
 

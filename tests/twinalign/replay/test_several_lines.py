@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, Difference, Helpers
+from twinalign.replay.aligned_code import Code, Difference
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.several_lines import several
 

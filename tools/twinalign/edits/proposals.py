@@ -144,9 +144,9 @@ class Proposals:
         return list(dict.fromkeys(found))
 
     def _is_in_layer(self, edit: Edit, fault: Mapping[str, Any]) -> bool:
-        code = self._places["layers"].get(fault["paddle_layer"], {"code": ()})["code"]
-        files = ((os.path.realpath(file), first, last) for file, first, last in code)
-        return not code or any(edit.file == file and first <= edit.line <= last for file, first, last in files)
+        place = self._places["layers"].get(fault["paddle_layer"], {"code": ()})
+        code, elsewhere = place["code"], place.get("elsewhere", ())
+        return not code or (_is_among(edit, code) and not _is_among(edit, elsewhere))
 
     def of_case(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits of how the case converts the weights of a fault's layer; unproven, all of them."""
@@ -330,6 +330,10 @@ class Proposals:
         file = os.path.realpath(file)
         text = self._texts.get(file)
         return source_of(file, read_source(file) if text is None else text)
+
+
+def _is_among(edit: Edit, spans: Iterable[Sequence[Any]]) -> bool:
+    return any(edit.file == os.path.realpath(file) and first <= edit.line <= last for file, first, last in spans)
 
 
 def _child_names(layers: Mapping[str, str]) -> dict[str, str]:

@@ -46,8 +46,9 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"look first at {at}, where the port has {before} and the reference {theirs}"
     if explanation is None and "fits_here" in evidence:
         return f"look first whether this is so in {where}: {evidence['fits_here']}"
-    if explanation is None and edits:
-        lines = list(dict.fromkeys(f"{name}:{line}" for name, line in map(_place_of, edits)))
+    lines = list(dict.fromkeys(f"{name}:{line}" for name, line in map(_place_of, edits)))
+    # Two loops that are written otherwise throughout differ in many lines, of which the first ones say nothing.
+    if explanation is None and edits and (fault["phase"] != "train" or len(lines) <= _SHOWN_LINES):
         shown = ", ".join(lines[:_SHOWN_LINES])
         return f"compare {shown} with the reference, which reads otherwise there; `twinalign fix` tries its words"
     if explanation is None:
@@ -56,6 +57,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"in {where}: {_of_ties(evidence)}"
     if explanation["id"] == "weight_of_its_own" and (quoted := _QUOTED.search(explanation["text"])) is not None:
         return f"in {where}: use `{quoted[2]}` once more, as the reference does, and build no layer for `{quoted[1]}`"
+    if "to_do" in explanation["evidence"]:
+        return f"in {where}: {explanation['evidence']['to_do']}"
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         return f"in {where}: write `{inside['after']}` in place of `{inside['before']}`"
     written = _written(fault)

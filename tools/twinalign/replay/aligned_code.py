@@ -38,6 +38,12 @@ class Code:
     globals: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Parameters that had one plain value in all calls → that value."""
+    is_plain: bool = False
+    """Whether it is a method of a class that extends no other."""
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Those of a method's object that are plain values."""
+    makes_no_graph: bool = False
+    """Whether `no_grad` decorates it."""
     functions: Sequence[Any] = ()
     """The reference's function objects of this code: one for each time that a class inside a function was made."""
 
@@ -98,38 +104,6 @@ class Difference:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Helpers:
-    """Functions of the port that its lines call.
-
-    Attributes:
-        partners: name of a function of the port → name of the reference's function in its place.
-        functions: all of the port's functions, which run themselves where they have no partner.
-    """
-
-    partners: Mapping[str, str]
-    functions: Sequence[Code]
-
-    def alone(self) -> dict[str, Code]:
-        """Those without a partner, by name; methods by that of their class as well: `Attention_split`."""
-        named = {code.name.replace(".", "_"): code for code in self.functions if _is_plain(code)}
-        return {name: code for name, code in named.items() if code.name.rpartition(".")[2] not in self.partners}
-
-    def method(self, caller: Code, node: ast.AST) -> str | None:
-        """The name in `alone` of the method that a function calls as `self.split`, if it has no partner."""
-        if not isinstance(node, ast.Attribute) or not (isinstance(node.value, ast.Name) and node.value.id == "self"):
-            return None
-        alone, own = self.alone(), f"{caller.name.rpartition('.')[0]}_{node.attr}"
-        alike = [name for name, code in alone.items() if code.name.endswith(f".{node.attr}")]
-        return own if own in alike else alike[0] if len(alike) == 1 else None
-
-
-def _is_plain(code: Code) -> bool:
-    """Whether a function can be called by its name, with the object first if it is a method."""
-    first = _parameters(code.tree)[:1]
-    return "." not in code.name or ("<locals>" not in code.name and first == ["self"])
-
-
 def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any) -> Code | None:
     """The code of a function as `side` runs it, None if the text is no function."""
     try:
@@ -139,6 +113,7 @@ def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any)
     if not isinstance(tree, ast.FunctionDef):
         return None
     ast.increment_lineno(tree, line - 1)
+    more["makes_no_graph"] = any("no_grad" in ast.unparse(one) for one in tree.decorator_list)
     tree.decorator_list, tree.body, tree.returns = [], _of_side(tree.body, side), None
     for argument in ast.walk(tree.args):
         if isinstance(argument, ast.arg):

@@ -66,6 +66,8 @@ class Function:
             `["name", "paddle.nn.functional"]` for a module or something that has its place in one, `["value", 0.5]` for
             a plain value, `["literal", "[1, 2]"]` for a list, tuple or dictionary of such.
         arguments: parameters that had the same plain value in all of its calls → that value.
+        is_plain: whether it is a method of a class that extends no other.
+        attributes: those of the object of a method that had plain values in its first call → that value.
     """
 
     file: str
@@ -74,6 +76,8 @@ class Function:
     source: str
     globals: dict[str, list[Any]]
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    is_plain: bool = False
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def called_again(self, frame: FrameType) -> None:
         """Forget the arguments that are others in this call."""
@@ -228,7 +232,10 @@ def function_of(frame: FrameType) -> Function:
     read |= {name: frame.f_locals[name] for name in code.co_freevars if name in frame.f_locals}
     described = {name: found for name, value in read.items() if (found := _described(value)) is not None}
     place = Path(code.co_filename).name, code.co_firstlineno
-    return Function(*place, code.co_qualname, source, described, _plain_arguments(frame))
+    owner = frame.f_locals.get("self")
+    own = {name: value for name, value in getattr(owner, "__dict__", {}).items() if name in words and _is_plain(value)}
+    is_plain = owner is not None and type(owner).__mro__[1:] == (object,)
+    return Function(*place, code.co_qualname, source, described, _plain_arguments(frame), is_plain, own)
 
 
 def _plain_arguments(frame: FrameType) -> dict[str, Any]:
@@ -236,7 +243,11 @@ def _plain_arguments(frame: FrameType) -> dict[str, Any]:
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     given = {name: frame.f_locals.get(name, code) for name in names}
-    return {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str, type(None)))}
+    return {name: value for name, value in given.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str, type(None)))
 
 
 def _described(value: Any) -> list[Any] | None:

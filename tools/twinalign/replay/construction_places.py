@@ -47,7 +47,8 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
 
     Returns:
         `layers`: path -> `class` (its path in paddle or elsewhere), `calls` (each `[file, line, column, end line, end
-        column]`, lines from 1, columns in bytes from 0, the innermost first), `others` (for each of them the other
+        column]`, lines from 1, columns in bytes from 0, the innermost first), `elsewhere` (what of the code of the
+        training runs in other components as well, which are none of these paths), `others` (for each of them the other
         layers of the class that it builds), `code` (`[file, first line, last
         line]` of its own methods and the functions that they call), `constructor` (the same of its own) and `around`
         (of the constructors that build it, its own first, and of what stands outside functions, in line
@@ -88,6 +89,7 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
         layers[path] = {
             **of_kind,
             "code": code,
+            "elsewhere": _spans(_code_elsewhere(worker, path, paths), _is_editable),
             "constructor": own,
             "around": [*around, *_outside(code + around)],
         }
@@ -158,6 +160,14 @@ def _code_of(worker: Any, named: Mapping[str, Any], path: str) -> list[Any]:
         return [*own, *_called(worker, case, path)]
     methods_of_layer = _methods(type(named[path]))
     return _with_helpers([value for value in methods_of_layer if value.__name__ != "__init__"])
+
+
+def _code_elsewhere(worker: Any, path: str, wrong: Sequence[str]) -> list[Any]:
+    """What the training shares with loss, schedule, metric and data, where these are not wrong."""
+    kinds = {one.partition(".")[0] for one in wrong}
+    others = [name for name in _COMPONENTS if path == "train" and name not in kinds]
+    splits = [f"dataset.{split}" for split in worker.fresh_case("data").splits] if "dataset" in others else []
+    return [one for name in (*others, *splits) if name != "dataset" for one in _code_of(worker, {}, name)]
 
 
 def _code_around(named: Mapping[str, Any], path: str) -> list[Any]:

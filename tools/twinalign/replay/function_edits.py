@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Helpers
 from twinalign.replay.edits_in_lines import told_inside
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import (
@@ -26,6 +25,7 @@ from twinalign.replay.helper_edits import (
     reached,
     read_off,
 )
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.small_edits import numbers_in
@@ -60,6 +60,8 @@ def told_with_edit(
     text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, many: bool
 ) -> tuple[str, dict[str, Any]] | None:
     """As `told_inside` for a component; `many`: whether its values are enough to tell the edits of what lines call."""
+    if lines.told:
+        return text, {**evidence, **lines.told}
     if not lines.is_whole:
         return told_inside(text, evidence, lines, run) if many else None
     edit = edit_of_function(lines, run)
@@ -137,7 +139,7 @@ class _Calls:
                 self.fitting.append(edit)
 
     def _edits(self, right: Values, given: Any, named: Any) -> Iterator[HelperEdit]:
-        helpers = self._variant.helpers.alone()
+        helpers = self._variant.helpers.alone
         codes = [helpers[name] for name in reached(self._variant, helpers)]
         others = numbers_in(ast.walk(self._line.theirs.tree))
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import AS_WRITTEN, Code, Helpers, line_of, shortened
+from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened
 from twinalign.replay.fitting import fitting_number
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
 from twinalign.verdict.array_difference import difference
@@ -90,7 +91,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
         variant: the line that is proven to be wrong.
         run: the unit's values under a variant (None: the reference's own), with inputs that are moved.
     """
-    helpers = variant.helpers.alone()
+    helpers = variant.helpers.alone
     called = [helpers[name] for name in reached(variant, helpers)]
     theirs = [line.old for line in variant.lines if line.old is not None]
     if not called or not theirs:

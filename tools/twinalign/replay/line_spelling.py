@@ -5,8 +5,9 @@ import copy
 import sys
 from typing import Any
 
-from twinalign.replay.aligned_code import Code, Helpers
+from twinalign.replay.aligned_code import Code
 from twinalign.replay.code_lines import is_of_library
+from twinalign.replay.helpers import Helpers
 
 PADDLE, ATTRIBUTE, HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
 IMPORTED = "_twinalign_imported"
@@ -55,7 +56,7 @@ def _with_nones(node: ast.AST, old: ast.AST | None) -> ast.AST:
 
 class _Spelling(ast.NodeTransformer):
     def __init__(self, code: Code, helpers: Helpers) -> None:
-        self._code, self._helpers, self._alone = code, helpers, helpers.alone()
+        self._code, self._helpers, self._alone = code, helpers, {*helpers.alone, *helpers.classes}
         nodes = list(ast.walk(code.tree))
         local = {node.id for node in nodes if isinstance(node, ast.Name) and not _is_read(node)}
         local |= {node.arg for node in nodes if isinstance(node, ast.arg)}
@@ -99,7 +100,10 @@ class _Spelling(ast.NodeTransformer):
             node = ast.Attribute(value, self._helpers.partners.get(node.attr, node.attr), node.ctx)
         if not isinstance(node.ctx, ast.Load) or _is_paddle(value):
             return ast.Attribute(value, node.attr, node.ctx)
-        return ast.Call(ast.Name(ATTRIBUTE, ast.Load()), [value, ast.Constant(node.attr)], [])
+        given = [value, ast.Constant(node.attr)]
+        if isinstance(value, ast.Name) and value.id == "self" and node.attr in self._code.attributes:
+            given.append(ast.Constant(self._code.attributes[node.attr]))
+        return ast.Call(ast.Name(ATTRIBUTE, ast.Load()), given, [])
 
     def visit_Call(self, node: ast.Call) -> Any:
         if (method := self._helpers.method(self._code, node.func)) is not None:

@@ -1,11 +1,14 @@
 """Lines and functions of the port in a component of the reference, in the order in which they are tried."""
 
+import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.replay.aligned_code import Code
+from twinalign.replay.edited_trainings import edited_trainings
 from twinalign.replay.helper_edits import reached
 from twinalign.replay.moved_statements import moved, moved_in_other_words
 from twinalign.replay.parts_of_lines import narrowed
@@ -13,6 +16,8 @@ from twinalign.replay.port_lines import LinesVariant, lines_of
 from twinalign.replay.several_lines import several
 from twinalign.replay.whole_functions import functions_as_wholes
 
+_SECONDS_OF_SINGLE = 3.0
+"""Of processor time: for lines that read otherwise, before edits of the whole code are tried."""
 Run = Callable[..., Mapping[str, np.ndarray]]
 
 
@@ -22,6 +27,7 @@ def lines_of_component(
     begins: Run,
     run: Run,
     gives_port: Callable[[LinesVariant], bool],
+    gives_reference: Callable[[LinesVariant], bool] | None = None,
 ) -> Iterator[LinesVariant]:
     """What may be why, the likeliest first: a line that reads otherwise, before a function, before what reads the same.
 
@@ -30,12 +36,18 @@ def lines_of_component(
         theirs: the reference's own.
         begins, run: the first values of the component and all of them, under a variant or None.
         gives_port: whether a variant gives all of the port's values.
+        gives_reference: the same of the reference's; None: edits of the port's code as a whole are not tried.
     """
     lines = lines_of(functions, lambda: begins(None), theirs=theirs)
     alike = [one for one in lines if one.lines[0].has_same_words]
-    calling = [one for one in lines if one not in alike and reached(one, one.helpers.alone())]
+    calling = [one for one in lines if one not in alike and reached(one, one.helpers.alone)]
     yield from moved(lines)
-    yield from (one for one in lines if one not in alike and one not in calling)
+    single = iter([one for one in lines if one not in alike and one not in calling])
+    until = time.process_time() + _SECONDS_OF_SINGLE
+    yield from itertools.takewhile(lambda _: gives_reference is None or time.process_time() < until, single)
+    if gives_reference is not None:
+        yield from edited_trainings(functions, theirs or (), gives_port, gives_reference)
+    yield from single
     wholes = list(functions_as_wholes(functions, theirs or (), gives_port, run))
     yield from (_lines_inside(one, lines, begins, gives_port) for one in wholes)
     if not wholes:
@@ -53,7 +65,7 @@ def _lines_inside(
     own = [one for one in lines if _place(one) == place and one.lines[0].ours.name == whole.lines[0].ours.name]
     if (alone := next(filter(gives_port, own), None)) is not None:
         return alone
-    together = (some for some in several(own, begins, gives_port) if not reached(some, some.helpers.alone()))
+    together = (some for some in several(own, begins, gives_port) if not reached(some, some.helpers.alone))
     return next(filter(gives_port, together), whole)
 
 

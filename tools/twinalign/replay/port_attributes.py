@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from twinalign.replay.aligned_code import Helpers
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.table_lines import made_in
 from twinalign.replay.wrong_unit import WrongUnit

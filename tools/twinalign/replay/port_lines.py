@@ -13,23 +13,15 @@ import importlib
 import itertools
 import re
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twinalign.patching import replaced
-from twinalign.replay.aligned_code import (
-    Code,
-    Difference,
-    Helpers,
-    Place,
-    differences,
-    functions_of,
-    line_of,
-    parsed,
-)
+from twinalign.replay.aligned_code import Code, Difference, Place, differences, functions_of, line_of, parsed
 from twinalign.replay.constants import exchanged, has_number
-from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
+from twinalign.replay.helpers import Helpers
+from twinalign.replay.line_spelling import ATTRIBUTE, IMPORTED, PADDLE, in_torch
+from twinalign.replay.own_definitions import definitions
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.ran_branches import as_it_ran, with_branches_of
 from twinalign.replay.rebuilt_code import compiled, running
@@ -56,10 +48,14 @@ class LinesVariant:
     """Further lines that only compute with numbers that paddle holds in float32."""
     makers: tuple[tuple[str, int, int], ...] = ()
     """Lines of the port's constructor that make what `attributes` has."""
+    told: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Facts for the evidence, if an edit is known with which these lines give the reference's values."""
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
         """File, first and last line of what the port has."""
+        if self.told:
+            return list(self.told["lines_of_port"])
         return [*self.makers, *(place for one in self.lines for place in one.lines_of_port)]
 
     @property
@@ -182,30 +178,8 @@ class Exchange:
         scope[PADDLE] = spelling.PADDLE
         scope[ATTRIBUTE] = functools.partial(spelling.attribute, known)
         scope[IMPORTED] = importlib.import_module
-        helpers, waiting, defined = variant.helpers.alone(), list(lines), set[str]()
-        while waiting:
-            names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
-            for name in [name for name in helpers if HELPER + name in names - defined]:
-                tree, made = _spelled(name, helpers[name], variant.helpers)
-                defined.add(tree.name)
-                waiting.append(tree)
-                exec(made, scope)
-
-
-_SPELLED: "weakref.WeakKeyDictionary[Code, tuple[Any, ast.FunctionDef, Any]]" = weakref.WeakKeyDictionary()
-"""Function of the port → what it may call, and its form for torch: of many edits each changes one function alone."""
-
-
-def _spelled(name: str, code: Code, helpers: Helpers) -> tuple[ast.FunctionDef, Any]:
-    """A function of the port by its name in `Helpers.alone`, for torch: its tree, and what defines it if executed."""
-    known = tuple(sorted(helpers.partners.items())), frozenset(helpers.alone())
-    if code in _SPELLED and _SPELLED[code][0] == (name, known):
-        return _SPELLED[code][1:]
-    tree = in_torch(code.tree, code, None, helpers)
-    tree.name = HELPER + name
-    module = ast.fix_missing_locations(ast.Module([tree], []))
-    _SPELLED[code] = (name, known), tree, compile(module, code.file, "exec")
-    return _SPELLED[code][1:]
+        for made in definitions(variant.helpers, lines):
+            exec(made, scope)
 
 
 @contextlib.contextmanager
@@ -223,7 +197,7 @@ def _kept_out(module: str) -> Iterator[None]:
 
 def codes_of(functions: Sequence[Mapping[str, Any]]) -> list[Code]:
     """The port's own functions, from `code_lines.Function` in JSON."""
-    more = ("globals", "arguments")
+    more = ("globals", "arguments", "is_plain", "attributes")
     found = (
         parsed(f["source"], f["file"], f["line"], f["name"], "paddle", **{key: f.get(key, {}) for key in more})
         for f in functions

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, Difference, Helpers, line_of, words_of
+from twinalign.replay.aligned_code import Code, Difference, line_of, words_of
 from twinalign.replay.function_edits import edit_of_function
+from twinalign.replay.helpers import Helpers
 from twinalign.replay.likeness import ratio
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
@@ -52,6 +53,12 @@ def functions_as_wholes(
         if is_inner or edit_of_function(variant, run) is not None:
             wrong.add(code.name)
             yield variant
+
+
+def outermost(functions: Sequence[Mapping[str, Any]], theirs: Sequence[Code]) -> Iterator[LinesVariant]:
+    """Functions of the port that no other of them calls, in the place of those most like them."""
+    found = _candidates(codes_of(functions), theirs)
+    yield from (whole for whole, code, called, is_inner in found if called and not is_inner and "." not in code.name)
 
 
 def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple[LinesVariant, Code, set[str], bool]]:

@@ -241,6 +241,17 @@ def _logits_loss(logit: Any, label: Any, weight: Any = None, reduction: str = "m
     return functional.binary_cross_entropy_with_logits(logit, label, weight, reduction=reduction, pos_weight=pos_weight)
 
 
+def _focal_loss(
+    logit: Any, label: Any, normalizer: Any = None, alpha: float = 0.25, gamma: float = 2.0, reduction: str = "sum"
+) -> Any:
+    probability = torch.sigmoid(logit)
+    missed = label * (1 - probability) + (1 - label) * probability
+    weight = (alpha * label + (1 - alpha) * (1 - label)) * missed**gamma
+    loss = weight * functional.binary_cross_entropy_with_logits(logit, label, reduction="none")
+    loss = loss if normalizer is None else loss / normalizer
+    return loss if reduction == "none" else getattr(loss, reduction)()
+
+
 def _unsqueeze(x: Any, axis: Any) -> Any:
     for one in sorted(axis) if isinstance(axis, Sequence) else (axis,):
         x = x.unsqueeze(int(one))
@@ -354,6 +365,7 @@ OWN: dict[str, Function] = {
     "nll_loss": lambda input, label, weight=None, ignore_index=-100, reduction="mean": functional.nll_loss(
         input, label, weight, None, ignore_index, None, reduction
     ),
+    "sigmoid_focal_loss": _focal_loss,
     "binary_cross_entropy": lambda input, label, weight=None, reduction="mean": functional.binary_cross_entropy(
         input, label, weight, reduction=reduction
     ),

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from twinalign.backends.torch import optimizers
 from twinalign.backends.torch.reference_only.paddle_functions import KEYWORDS, OWN
+from twinalign.backends.torch.reference_only.paddle_optimizers import OPTIMIZERS
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 
 _WITHOUT_MEANING = ("name", "data_format", "place", "stop_gradient", "inplace")
@@ -37,7 +38,7 @@ _LISTED: dict[str, Callable[..., list[Any]]] = {
 """Methods whose results paddle gives as lists, which can be gone through twice."""
 _LAYERS = {**_SAME_THING, "upsample": "interpolate", "zeropad": "pad"}
 """Layers of paddle's, in lower case → the functions that do it, where these are not named after them."""
-_CONTAINERS = {"nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat"}
+_CONTAINERS = {"nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat", "optimizer"}
 
 
 _OF_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
@@ -68,10 +69,11 @@ class Paddle:
 PADDLE = Paddle()
 
 
-def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> Any:
+def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str, *usual: Any) -> Any:
     """What `value.name` is in a line of a port.
 
     `__call__` is the value itself, as the line calls it.
+    `usual`: what the port has by that name, for what the reference has under none.
     `facts`: id of a module → what the port's layer has by that name: a plain value, or the name of a child layer; 0 →
     names of the port's → those that the reference has for the same.
     """
@@ -80,6 +82,8 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
     if isinstance(value, torch.Tensor):
         if name == "shape":
             return list(value.shape)
+        if name == "stop_gradient":
+            return not value.requires_grad
         if name == "size":
             return value.numel()
         if name == "T":
@@ -104,7 +108,7 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
         return getattr(value, other)
     if name == "saved_tensor" and hasattr(value, "saved_tensors"):  # of an autograd function's context
         return lambda: value.saved_tensors
-    return getattr(value, name)
+    return getattr(value, name, *usual)
 
 
 def _call_of_cell(cell: Any, *given: Any, **keywords: Any) -> Any:
@@ -120,6 +124,8 @@ def call(name: str, *given: Any, **keywords: Any) -> Any:
     keywords = {key: value for key, value in keywords.items() if key not in _WITHOUT_MEANING}
     if name in OWN:
         return OWN[name](*given, **keywords)
+    if name in OPTIMIZERS:
+        return OPTIMIZERS[name](*given, **keywords)
     if len(name) > 2 and name.endswith("_") and not name.endswith("__") and isinstance(given[0], torch.Tensor):
         return given[0].copy_(call(name[:-1], *given, **keywords))
     keywords = {KEYWORDS.get(key, key): value for key, value in keywords.items()}

@@ -1,0 +1,51 @@
+"""Functions of the port that its lines call, while these run in the reference."""
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+from twinalign.replay.aligned_code import Code
+
+
+@dataclasses.dataclass(frozen=True)
+class Helpers:
+    """Functions of the port that its lines call.
+
+    Attributes:
+        partners: name of a function of the port → name of the reference's function in its place.
+        functions: all of the port's functions, which run themselves where they have no partner.
+    """
+
+    partners: Mapping[str, str]
+    functions: Sequence[Code]
+
+    @functools.cached_property
+    def alone(self) -> dict[str, Code]:
+        """Those without a partner, by name; methods by that of their class as well: `Attention_split`."""
+        named = {code.name.replace(".", "_"): code for code in self.functions if _is_plain(code)}
+        return {name: code for name, code in named.items() if code.name.rpartition(".")[2] not in self.partners}
+
+    @functools.cached_property
+    def classes(self) -> dict[str, list[Code]]:
+        """Methods of the port's classes that extend no other, by the class's name, where all are known to make one."""
+        found: dict[str, list[Code]] = {}
+        for code in self.functions:
+            if code.is_plain and code.name.count(".") == 1:
+                found.setdefault(code.name.partition(".")[0], []).append(code)
+        made = {name for name, codes in found.items() if any(code.name == f"{name}.__init__" for code in codes)}
+        return {name: codes for name, codes in found.items() if name in made and name not in self.partners}
+
+    def method(self, caller: Code, node: ast.AST) -> str | None:
+        """The name in `alone` of the method that a function calls as `self.split`, if it has no partner."""
+        if not isinstance(node, ast.Attribute) or not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+            return None
+        alone, own = self.alone, f"{caller.name.rpartition('.')[0]}_{node.attr}"
+        alike = [name for name, code in alone.items() if code.name.endswith(f".{node.attr}")]
+        return own if own in alike else alike[0] if len(alike) == 1 else None
+
+
+def _is_plain(code: Code) -> bool:
+    """Whether a function can be called by its name, with the object first if it is a method."""
+    first = [one.arg for one in (*code.tree.args.posonlyargs, *code.tree.args.args)][:1]
+    return "." not in code.name or ("<locals>" not in code.name and first == ["self"])
