@@ -37,8 +37,13 @@ def faults(folder: Path, stage: str, replaced: dict[str, str]) -> list[Any]:
             ["`counts.max()` in place of `counts.sum()`", "in `group_spread`"],
         ),
         ("metric", "share=0.5", "share=1.0", ["`1.0` in place of `0.5`", "in `size_of`"]),
-        ("data", "(0, most - len(row))", "(most - len(row), 0)", ["`np.pad(row, (most - len(row), 0))", "line 16"]),
-        ("data", "LONGEST = 5", "LONGEST = 3", ["`as_array`, line 14", "as a whole in place of `filled`"]),
+        (
+            "data",
+            "(0, most - len(row))",
+            "(most - len(row), 0)",
+            ["`(most - len(row), 0)` in place of `(0, most - len(row))`", "line 16"],
+        ),
+        ("data", "LONGEST = 5", "LONGEST = 3", ["`LONGEST` in place of `5`, line 14"]),
     ],
 )
 def test_a_wrong_function_is_named(stage: str, old: str, new: str, words: list[str], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from twinalign.replay.small_edits import in_calls_of_reference, plain_edits
 from twinalign.replay.statement_moves import Move, moves
 from twinalign.replay.whole_functions import outermost
 
-_SECONDS = 12.0
+_SECONDS = 9.0
 """Of processor time."""
 _OPTIMIZERS = ("optimizer", "optim")
 """Modules of both frameworks that have the optimizers."""
@@ -58,7 +58,7 @@ def _in_torch(
     makers = _one_for_the_other(*([code.name for code in side if _makes_optimizer(code)] for side in (known, theirs)))
     methods = {_last(other): _last(one) for one, other in pairs if "." in one.name and "." in other.name}
     for whole in outermost(functions, theirs):
-        plain = Helpers({}, whole.helpers.functions).classes()
+        plain = Helpers({}, whole.helpers.functions).classes
         own = {name: other for name, other in whole.helpers.partners.items() if name not in plain}
         loop = whole.lines[0].ours.name
         others = {name: other for name, other in functions_of_both.items() if name != loop}

@@ -17,7 +17,7 @@ from twinalign.replay.several_lines import several
 from twinalign.replay.whole_functions import functions_as_wholes
 
 _SECONDS_OF_SINGLE = 3.0
-"""Of processor time: for lines that read otherwise, before edits of the whole code are tried."""
+"""Of processor time: for single lines, before edits of the whole code are tried."""
 Run = Callable[..., Mapping[str, np.ndarray]]
 
 
@@ -42,10 +42,10 @@ def lines_of_component(
     alike = [one for one in lines if one.lines[0].has_same_words]
     calling = [one for one in lines if one not in alike and reached(one, one.helpers.alone)]
     yield from moved(lines)
-    single = iter([one for one in lines if one not in alike and one not in calling])
-    until = time.process_time() + _SECONDS_OF_SINGLE
-    yield from itertools.takewhile(lambda _: gives_reference is None or time.process_time() < until, single)
+    single = [one for one in lines if one not in alike and one not in calling]
     if gives_reference is not None:
+        until = time.process_time() + _SECONDS_OF_SINGLE
+        yield from itertools.takewhile(lambda _: time.process_time() < until, [*single, *calling])
         yield from edited_trainings(functions, theirs or (), gives_port, gives_reference)
     yield from single
     wholes = list(functions_as_wholes(functions, theirs or (), gives_port, run))
@@ -65,8 +65,8 @@ def _lines_inside(
     own = [one for one in lines if _place(one) == place and one.lines[0].ours.name == whole.lines[0].ours.name]
     if (alone := next(filter(gives_port, own), None)) is not None:
         return alone
-    together = (some for some in several(own, begins, gives_port) if not reached(some, some.helpers.alone))
-    return next(filter(gives_port, together), whole)
+    both = (some for some in several(own, begins, gives_port) if not reached(some, some.helpers.alone))
+    return next(filter(gives_port, both), whole)
 
 
 def _place(one: LinesVariant) -> tuple[str, str, int]:
