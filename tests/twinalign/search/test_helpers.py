@@ -28,7 +28,7 @@ def line_with(text: str) -> int:
     ("case", "before", "after", "code"),
     [
         ("OfLoss", "apart * apart / beta", "0.5 * (apart * apart / beta)", "paddle.where("),
-        ("OfModel", "0.44715", "0.044715", "0.44715"),
+        ("OfModel", "0.44715 * x ** 3", "0.044715 * x ** 3", "0.44715"),
     ],
 )
 def test_the_line_inside_is_named_with_what_it_must_be(
@@ -56,7 +56,7 @@ def test_layers_of_one_code_are_told_in_the_same_words(tmp_path: Path) -> None:
     assert [fault.paddle_layer for fault in faults] == ["0", "1"]
     texts = {fault.explanation.text for fault in faults if fault.explanation}
     assert len(texts) == 1
-    assert "`0.44715` in place of `0.044715`" in texts.pop()
+    assert "`0.44715 * x ** 3` in place of `0.044715 * x ** 3`" in texts.pop()
 
 
 SHUFFLING = """

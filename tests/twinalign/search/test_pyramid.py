@@ -17,7 +17,7 @@ CASES = Path(__file__).with_name("pyramid_cases.py")
     [
         ("Pyramid", "attn", "line_of_port", "self.norm(x_.transpose([0, 2, 3, 1])).transpose([0, 3, 1, 2])"),
         ("Patches", "embed", "reshaped_not_transposed", ""),
-        ("Scattered", "embed", "line_of_port", "self.norm(x.reshape("),
+        ("Scattered", "embed", "line_of_port", "`x.reshape([x.shape[0], x.shape[2], x.shape[1]])` in place of `x`"),
         ("Exchanged", "block", "layers_exchanged", "one and two"),
         ("Biased", "one", "line_of_port", "bias.mT"),
     ],

@@ -81,7 +81,7 @@ def _says_too_much(variant: LinesVariant) -> bool:
 
 
 def _differing_words(line: Difference) -> int:
-    old, new = words_of(line.old), words_of(line.new)
+    old, new = ([word for word in words_of(side) if word not in "()[],"] for side in (line.old, line.new))
     if not old or not new:
         return 0
     changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
@@ -92,8 +92,10 @@ def _edits(variant: LinesVariant) -> Iterator[HelperEdit]:
     lines = [(line, _parts(line, len(variant.lines) == 1)) for line in variant.lines if line.new is not None]
     theirs = [line.old for line in variant.lines if line.old is not None]
     numbers = numbers_in(node for part in theirs for node in ast.walk(part))
+    lacking = [line.old for line in variant.lines if line.old is not None and line.new is None]
     for line, parts in lines:
-        for old, new in parts_of_reference(parts, theirs):
+        # What has a partner stands in its place alone: another line's code there would make that line do nothing.
+        for old, new in parts_of_reference(parts, lacking if line.old is None else [line.old, *lacking]):
             if not _read(new) & _assigned(line.theirs) - _assigned(line.ours):
                 yield HelperEdit(line.ours, old, new)
     every = [
