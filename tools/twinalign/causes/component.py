@@ -38,7 +38,7 @@ class Component(abc.ABC):
         port, reference: both sides' values by name; the port's are to be reproduced.
         floors: for each name, the root mean square that rounding may leave.
         impatient: whether `run` may leave out values once one is refuted.
-        fits: whether it runs fast enough for constants to be fitted; if not, edits of the port's whole code are tried.
+        fits: whether it runs fast enough for constants to be fitted.
         code: the reference's own functions that run.
     """
 
@@ -188,7 +188,7 @@ class _ExaminedComponent(Examined):
 
     def may_name(self, line: Any, variant: Any) -> bool:
         said, values = map(float, _DECIMAL.findall(variant.detail)), self._component.port.values()
-        return not line.told and sum(map(np.size, values)) > 4 and all(map(line.has_number, said))  # few fit by chance
+        return sum(map(np.size, values)) > 4 and all(map(line.has_number, said))  # a few values fit by chance
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         component = self._component
@@ -202,10 +202,11 @@ class _ExaminedComponent(Examined):
             return None
         finally:
             component.impatient = False
-        lines = {"lines_of_port": variant.lines_of_port} if isinstance(variant, LinesVariant) else {}
-        evidence: dict[str, Any] = {"unexplained_error": 1.0, "remaining_error": found.share, **lines}
+        evidence: dict[str, Any] = {"unexplained_error": 1.0, "remaining_error": found.share}
+        if isinstance(variant, LinesVariant):
+            evidence["lines_of_port"] = variant.lines_of_port
         wrong = sum(np.size(component.port[name]) for name in wrong_names(component))
-        many = bool(lines) and wrong >= MANY_WRONG
+        many = isinstance(variant, LinesVariant) and wrong >= MANY_WRONG
         return Outcome(True, found.share <= (SHARE_OF_LINES if many else SHARE), found.share, evidence)
 
 
@@ -252,8 +253,7 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
     runs = partial(_with, component.begins), partial(_with, component.run)
-    gives = partial(_gives, component, component.port), partial(_gives, component, component.reference)
-    return lines_of_component(_PORT_CODE, component.code, *runs, *gives[: 1 if component.fits else 2])
+    return lines_of_component(_PORT_CODE, component.code, *runs, partial(_gives_port, component))
 
 
 def _with(run: Callable[..., Mapping[str, Any]], variant: Variant | None, moved: float = 0.0) -> Mapping[str, Any]:
@@ -261,9 +261,9 @@ def _with(run: Callable[..., Mapping[str, Any]], variant: Variant | None, moved:
         return run()
 
 
-def _gives(component: Component, wanted: Mapping[str, np.ndarray], variant: Variant) -> bool:
+def _gives_port(component: Component, variant: Variant) -> bool:
     try:
-        with replaced(component, "impatient", True), replaced(component, "port", wanted), variant.apply():
+        with replaced(component, "impatient", True), variant.apply():
             return remainder(component, component.run()).proven
     except Exception:  # a line may need what the reference's function does not have
         return False

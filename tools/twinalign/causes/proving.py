@@ -247,18 +247,14 @@ def _prove_alone(examined: Examined, budget: Budget, close: Close | None = None)
     own_code = close is None
     fitting: list[tuple[Candidate, Outcome]] = []
     alike: list[Candidate] = []
-    since = time.process_time()
-    until = since + (SECONDS_OF_LINES if own_code else SECONDS_ALONE)
+    until = time.process_time() + (SECONDS_OF_LINES if own_code else SECONDS_ALONE)
     for cause, variant in examined.candidates(lambda cause: cause.alone and cause.own_code == own_code):
-        if not examined.has_other_inputs:  # what a component's lines have taken to be found has limits of its own
-            until += time.process_time() - since
         is_late = time.process_time() > until and not getattr(variant, "is_whole", False)  # whose proof took the time
         if budget.is_spent or is_late:
             if not fitting and not own_code:
                 examined.not_tried = examined.not_tried or f"some of {cause.id}"
             break
         outcome = examined.attempt([cause], variant)
-        since = time.process_time()
         if outcome is not None and outcome.distance is not None and close is not None:
             close.append((outcome.distance, (cause, variant)))
         if outcome is None or not outcome.exact or not examined.holds(variant):

@@ -30,7 +30,7 @@ from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.small_edits import numbers_in
 
-_SECONDS = 5.0
+_SECONDS = 2.5
 """Of processor time, for all edits."""
 _MOST_CALLS, _LEAST_WRONG = 12, 3
 _DEEPEST = 5
@@ -60,8 +60,6 @@ def told_with_edit(
     text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, many: bool
 ) -> tuple[str, dict[str, Any]] | None:
     """As `told_inside` for a component; `many`: whether its values are enough to tell the edits of what lines call."""
-    if lines.told:
-        return text, {**evidence, **lines.told}
     if not lines.is_whole:
         return told_inside(text, evidence, lines, run) if many else None
     edit = edit_of_function(lines, run)

@@ -1,14 +1,11 @@
 """Lines and functions of the port in a component of the reference, in the order in which they are tried."""
 
-import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.replay.aligned_code import Code
-from twinalign.replay.edited_trainings import edited_trainings
 from twinalign.replay.helper_edits import reached
 from twinalign.replay.moved_statements import moved, moved_in_other_words
 from twinalign.replay.parts_of_lines import narrowed
@@ -16,8 +13,6 @@ from twinalign.replay.port_lines import LinesVariant, lines_of
 from twinalign.replay.several_lines import several
 from twinalign.replay.whole_functions import functions_as_wholes
 
-_SECONDS_OF_SINGLE = 3.0
-"""Of processor time: for single lines, before edits of the whole code are tried."""
 Run = Callable[..., Mapping[str, np.ndarray]]
 
 
@@ -27,7 +22,6 @@ def lines_of_component(
     begins: Run,
     run: Run,
     gives_port: Callable[[LinesVariant], bool],
-    gives_reference: Callable[[LinesVariant], bool] | None = None,
 ) -> Iterator[LinesVariant]:
     """What may be why, the likeliest first: a line that reads otherwise, before a function, before what reads the same.
 
@@ -36,18 +30,12 @@ def lines_of_component(
         theirs: the reference's own.
         begins, run: the first values of the component and all of them, under a variant or None.
         gives_port: whether a variant gives all of the port's values.
-        gives_reference: the same of the reference's; None: edits of the port's code as a whole are not tried.
     """
     lines = lines_of(functions, lambda: begins(None), theirs=theirs)
     alike = [one for one in lines if one.lines[0].has_same_words]
     calling = [one for one in lines if one not in alike and reached(one, one.helpers.alone)]
     yield from moved(lines)
-    single = [one for one in lines if one not in alike and one not in calling]
-    if gives_reference is not None:
-        until = time.process_time() + _SECONDS_OF_SINGLE
-        yield from itertools.takewhile(lambda _: time.process_time() < until, [*single, *calling])
-        yield from edited_trainings(functions, theirs or (), gives_port, gives_reference)
-    yield from single
+    yield from (one for one in lines if one not in alike and one not in calling)
     wholes = list(functions_as_wholes(functions, theirs or (), gives_port, run))
     yield from (_lines_inside(one, lines, begins, gives_port) for one in wholes)
     if not wholes:
@@ -65,8 +53,8 @@ def _lines_inside(
     own = [one for one in lines if _place(one) == place and one.lines[0].ours.name == whole.lines[0].ours.name]
     if (alone := next(filter(gives_port, own), None)) is not None:
         return alone
-    both = (some for some in several(own, begins, gives_port) if not reached(some, some.helpers.alone))
-    return next(filter(gives_port, both), whole)
+    together = (some for some in several(own, begins, gives_port) if not reached(some, some.helpers.alone))
+    return next(filter(gives_port, together), whole)
 
 
 def _place(one: LinesVariant) -> tuple[str, str, int]:

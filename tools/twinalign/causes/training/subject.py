@@ -181,7 +181,7 @@ class TrainingSubject(OptimizerSubject):
         of_weights = [self._first_apart(name) for name in self.port if name.startswith(WEIGHT_NORM)]
         return self._first_apart(GRADIENT_NORM) <= min(of_weights, default=0.0)
 
-    @property
+    @functools.cached_property
     def _allowed(self) -> dict[str, float]:
         """How far a value of a curve may be from the port's."""
         return all_allowed(self.reference, self.port, self.floors, allowed_remainder)
