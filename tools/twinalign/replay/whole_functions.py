@@ -44,17 +44,15 @@ def functions_as_wholes(
         gives_port: whether lines give the port's values.
         run: as for `edit_of_function`.
     """
-    until, wrong, in_vain = time.process_time() + _SECONDS, set[str](), False
+    until, wrong = time.process_time() + _SECONDS, set[str]()
     for variant, code, called, is_inner in _candidates(codes_of(functions), theirs):
         if time.process_time() > until:
             return
         if wrong & {code.name, *called} or not gives_port(variant):
             continue
-        if is_inner or (not in_vain and edit_of_function(variant, run) is not None):
+        if is_inner or edit_of_function(variant, run) is not None:
             wrong.add(code.name)
             yield variant
-        else:  # a second search takes the time of the named causes
-            in_vain = True
 
 
 def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple[LinesVariant, Code, set[str], bool]]:
