@@ -57,8 +57,6 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"in {where}: {_of_ties(evidence)}"
     if explanation["id"] == "weight_of_its_own" and (quoted := _QUOTED.search(explanation["text"])) is not None:
         return f"in {where}: use `{quoted[2]}` once more, as the reference does, and build no layer for `{quoted[1]}`"
-    if "to_do" in explanation["evidence"]:
-        return f"in {where}: {explanation['evidence']['to_do']}"
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         return f"in {where}: write `{inside['after']}` in place of `{inside['before']}`"
     written = _written(fault)

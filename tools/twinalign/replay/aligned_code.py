@@ -191,6 +191,12 @@ def _as_written(node: ast.AST) -> ast.AST:
     return made
 
 
+def own_attribute(node: ast.AST) -> str | None:
+    """`f` of `self.f`; None for anything else."""
+    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return node.attr if is_own and isinstance(node, ast.Attribute) else None
+
+
 def line_of(code: Code, *nodes: ast.AST | None) -> str:
     """Words for the line in which a node stands, or another one where it has none."""
     numbers = next((found for node in nodes if (found := _numbers_of(node))), [code.tree.lineno])

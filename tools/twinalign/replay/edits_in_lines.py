@@ -7,18 +7,16 @@ Which one shows where the port is mended: with the right edit of it all lines to
 import ast
 import dataclasses
 import difflib
+import functools
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, Difference, words_of
-from twinalign.replay.helper_edits import DRAWS, HelperEdit, Run, is_same, mended_helper, with_edit
+from twinalign.replay.helper_edits import HelperEdit, Run, fitting_edit, mended_helper, with_edit
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import in_calls_of_reference, numbers_in, parts_of_reference, plain_edits
 
-_SECONDS = 6.0
-"""Of processor time, for all edits."""
 _FEW_WORDS = 4
 """A single line in which both sides differ by no more words says itself what is wrong."""
 
@@ -30,24 +28,19 @@ def told_inside(
 
     None if no such edit is known. `edit`: the one inside of a function that is.
     """
-    known, head, found, end = {"of": text}, *text.rpartition(lines.detail)
-    joint, end = ("", end) if found else ("; ", "")
-    within = None
-    if edit is None and len(lines.lines) == 1:
-        edit = mended_helper(lines, run)
-    if edit is None and found:
-        within = mended_lines(lines, run)
-    if edit is None and within is None and len(lines.lines) > 1:
-        edit = mended_helper(lines, run)
-    if within is not None:
-        places = [within.line_of_port]
-        return head + within.text + end, {**evidence, "lines_of_port": places, "helper_edit": within.to_json() | known}
+    head, found, end = text.rpartition(lines.detail)
+    in_lines = (mended_lines,) if found else ()
+    searches = (mended_helper, *in_lines) if len(lines.lines) == 1 else (*in_lines, mended_helper)
+    edit = edit or next((one for search in searches if (one := search(lines, run)) is not None), None)
     if edit is None:
         return None
+    known = {"helper_edit": edit.to_json() | {"of": text}}
+    if any(edit.code is one.ours for one in lines.lines):
+        return head + edit.text + end, {**evidence, "lines_of_port": [edit.line_of_port], **known}
+    joint, end = ("", end) if found else ("; ", "")
     where = "in" if lines.is_whole else "called by"
     said = f"{head}{joint}{edit.text}; {where} {found or 'the line'}{end}"
-    places = [edit.line_of_port, *evidence["lines_of_port"]]
-    return said, {**evidence, "lines_of_port": places, "helper_edit": edit.to_json() | known}
+    return said, {**evidence, "lines_of_port": [edit.line_of_port, *evidence["lines_of_port"]], **known}
 
 
 def mended_lines(variant: LinesVariant, run: Run) -> HelperEdit | None:
@@ -59,18 +52,7 @@ def mended_lines(variant: LinesVariant, run: Run) -> HelperEdit | None:
     """
     if variant.is_whole or not _says_too_much(variant):
         return None
-    until = time.process_time() + _SECONDS
-    right = {draw: run(None, draw) for draw in DRAWS}
-    for edit in _edits(variant):
-        if time.process_time() > until:
-            return None
-        mended = _with(variant, edit)
-        try:
-            if all(is_same(run(mended, draw), right[draw]) for draw in DRAWS):
-                return edit
-        except Exception:  # an edit may not run, nor the code on moved inputs
-            continue
-    return None
+    return fitting_edit(_edits(variant), functools.partial(_with, variant), run)
 
 
 def _says_too_much(variant: LinesVariant) -> bool:

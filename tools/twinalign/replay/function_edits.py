@@ -7,7 +7,6 @@ edits on copies of what is given, under the same settings of the framework.
 import ast
 import contextlib
 import copy
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
@@ -19,18 +18,17 @@ from twinalign.replay.edits_in_lines import told_inside
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import (
     HelperEdit,
-    edited,
     edits_of_function,
     is_same,
     reached,
     read_off,
+    with_edited_function,
 )
-from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.small_edits import numbers_in
 
-_SECONDS = 2.5
+_SECONDS = 5.0
 """Of processor time, for all edits."""
 _MOST_CALLS, _LEAST_WRONG = 12, 3
 _DEEPEST = 5
@@ -51,7 +49,7 @@ def edit_of_function(variant: LinesVariant, run: Run) -> HelperEdit | None:
     right = run(None, 0.0)
     for edit in calls.fitting if calls.wrong >= _LEAST_WRONG else ():
         with contextlib.suppress(Exception):
-            if is_same(run(_with(variant, edit), 0.0), right):
+            if is_same(run(with_edited_function(variant, edit), 0.0), right):
                 return edit
     return None
 
@@ -64,11 +62,6 @@ def told_with_edit(
         return told_inside(text, evidence, lines, run) if many else None
     edit = edit_of_function(lines, run)
     return told_inside(text, evidence, lines, run, edit) if edit is not None else None
-
-
-def _with(variant: LinesVariant, edit: HelperEdit) -> LinesVariant:
-    functions = [edited(edit) if code is edit.code else code for code in variant.helpers.functions]
-    return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
 
 
 class _Calls:
@@ -142,7 +135,7 @@ class _Calls:
         others = numbers_in(ast.walk(self._line.theirs.tree))
 
         def remaining(edit: HelperEdit) -> np.ndarray:
-            found = self._values(_with(self._variant, edit), given, named)
+            found = self._values(with_edited_function(self._variant, edit), given, named)
             return np.concatenate([(found[n] - right[n]).ravel() for n in right if right[n].dtype.kind == "f"])
 
         for code in codes:
@@ -152,7 +145,7 @@ class _Calls:
 
     def _fits(self, edit: HelperEdit, right: Values, given: Any, named: Any) -> bool:
         try:
-            return is_same(self._values(_with(self._variant, edit), given, named), right)
+            return is_same(self._values(with_edited_function(self._variant, edit), given, named), right)
         except Exception:  # an edit may not run
             return False
 

@@ -7,8 +7,10 @@ what torch's does, on other inputs as well, says which line is wrong, and how.
 import ast
 import copy
 import dataclasses
+import functools
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ _SECONDS = 6.0
 """Of processor time, for all edits."""
 _EXACT = 1e-7
 """Relative: what an edit may leave of the difference to torch's function: constants are written in some digits."""
-DRAWS = (0.0, 0.3, 1.0, 3.0)
+_DRAWS = (0.0, 0.3, 1.0, 3.0)
 """Relative sizes of what inputs are moved by; the first run is on the inputs as they are."""
 _SHOWN, _LONGEST_SHOWN = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript, ast.keyword), 80
 _DIGITS = 6
@@ -96,31 +98,42 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     theirs = [line.old for line in variant.lines if line.old is not None]
     if not called or not theirs:
         return None
-    until, right = time.process_time() + _SECONDS, run(None, 0.0)
+    right = run(None, 0.0)
 
-    def values(edit: HelperEdit, moved: float = 0.0) -> Values:
-        functions = [edited(edit) if code is edit.code else code for code in variant.helpers.functions]
-        helpers = Helpers(variant.helpers.partners, functions)
-        return run(dataclasses.replace(variant, helpers=helpers), moved)
-
-    def fits(edit: HelperEdit) -> bool:
-        try:
-            return all(is_same(values(edit, draw), run(None, draw) if draw else right) for draw in DRAWS)
-        except Exception:  # an edit may not run, nor the code on moved inputs
-            return False
-
-    def own_read_off(code: Code) -> Iterator[HelperEdit]:
-        return read_off(code, lambda edit: _flat(values(edit), right))
+    def remaining(edit: HelperEdit) -> np.ndarray:
+        return _flat(run(with_edited_function(variant, edit), 0.0), right)
 
     numbers = numbers_in(node for part in theirs for node in ast.walk(part))
-    for kind in (lambda code: edits_of_function(code, numbers), own_read_off):
-        for code in called:
-            for edit in kind(code):
-                if time.process_time() > until:
-                    return None
-                if fits(edit):
-                    return edit
+    edits = itertools.chain(
+        (edit for code in called for edit in edits_of_function(code, numbers)),
+        (edit for code in called for edit in read_off(code, remaining)),
+    )
+    return fitting_edit(edits, functools.partial(with_edited_function, variant), run)
+
+
+def fitting_edit(
+    edits: Iterable[HelperEdit], mended: Callable[[HelperEdit], LinesVariant], run: Run
+) -> HelperEdit | None:
+    """The first edit with which the port's lines give the reference's values on all draws, within a limit of time.
+
+    `mended`: the lines with an edit. `run`: as for `mended_helper`.
+    """
+    until, right = time.process_time() + _SECONDS, functools.cache(functools.partial(run, None))
+    for edit in edits:
+        if time.process_time() > until:
+            return None
+        try:
+            if all(is_same(run(mended(edit), draw), right(draw)) for draw in _DRAWS):
+                return edit
+        except Exception:  # an edit may not run, nor the code on moved inputs
+            continue
     return None
+
+
+def with_edited_function(variant: LinesVariant, edit: HelperEdit) -> LinesVariant:
+    """Lines that call a function of the port, with an edit in it."""
+    functions = [edited(edit) if code is edit.code else code for code in variant.helpers.functions]
+    return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
 
 
 def edits_of_function(code: Code, numbers: Sequence[float]) -> Iterator[HelperEdit]:

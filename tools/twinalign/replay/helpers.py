@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from twinalign.replay.aligned_code import Code
+from twinalign.replay.aligned_code import Code, own_attribute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Helpers:
 
     def method(self, caller: Code, node: ast.AST) -> str | None:
         """The name in `alone` of the method that a function calls as `self.split`, if it has no partner."""
-        if not isinstance(node, ast.Attribute) or not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+        if (called := own_attribute(node)) is None:
             return None
-        alone, own = self.alone, f"{caller.name.rpartition('.')[0]}_{node.attr}"
-        alike = [name for name, code in alone.items() if code.name.endswith(f".{node.attr}")]
+        own = f"{caller.name.rpartition('.')[0]}_{called}"
+        alike = [name for name, code in self.alone.items() if code.name.endswith(f".{called}")]
         return own if own in alike else alike[0] if len(alike) == 1 else None
 
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from twinalign.replay.aligned_code import LEAST_ALIKE, Code
+from twinalign.replay.aligned_code import LEAST_ALIKE, Code, own_attribute
 from twinalign.replay.likeness import ratio
 
 _LIKELY = 0.6
@@ -29,7 +29,7 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
             for other in others
         )
 
-    for part in (lambda name: name, lambda name: name.rpartition(".")[2], None):
+    for part in (str, _last_part, None):
         scored = [
             (ratio(words[one], words[two], LEAST_ALIKE if part is None else 0.0), number, at, one, two)
             for number, one in enumerate(left)
@@ -45,14 +45,19 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
                 found.append((one, two))
                 left.remove(one)
                 right.remove(two)
-        if part is not None and part("C.f") == "f":
-            for one, two in found:  # which grows
-                called = [_called(code, others) for code, others in ((one, left), (two, right))]
-                for pair in zip(*called, strict=True) if len(called[0]) == len(called[1]) else ():
-                    found.append(pair)
-                    left.remove(pair[0])
-                    right.remove(pair[1])
+        if part is _last_part:
+            _add_called(found, left, right)
     return found
+
+
+def _add_called(found: list[tuple[Code, Code]], left: list[Code], right: list[Code]) -> None:
+    """Move what partners call in the same places from those that are left to the partners."""
+    for one, two in found:  # which grows
+        theirs, ours = _called(one, left), _called(two, right)
+        for pair in zip(theirs, ours, strict=True) if len(theirs) == len(ours) else ():
+            found.append(pair)
+            left.remove(pair[0])
+            right.remove(pair[1])
 
 
 def _called(code: Code, others: Sequence[Code]) -> list[Code]:
@@ -62,16 +67,13 @@ def _called(code: Code, others: Sequence[Code]) -> list[Code]:
         known.setdefault(_last_name(other), []).append(other)
     calls = [node.func for node in ast.walk(code.tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda node: (node.lineno, node.col_offset))
-    names = [own_name(node) for node in calls]
+    names = [node.id if isinstance(node, ast.Name) else own_attribute(node) for node in calls]
     return [known[name][0] for name in dict.fromkeys(names) if name is not None and len(known.get(name, ())) == 1]
 
 
-def own_name(node: ast.expr) -> str | None:
-    """`f` of `f` and of `self.f`."""
-    if isinstance(node, ast.Attribute):
-        return node.attr if isinstance(node.value, ast.Name) and node.value.id == "self" else None
-    return node.id if isinstance(node, ast.Name) else None
-
-
 def _last_name(code: Code) -> str:
-    return code.name.rpartition(".")[2]
+    return _last_part(code.name)
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]

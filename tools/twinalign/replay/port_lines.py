@@ -48,14 +48,10 @@ class LinesVariant:
     """Further lines that only compute with numbers that paddle holds in float32."""
     makers: tuple[tuple[str, int, int], ...] = ()
     """Lines of the port's constructor that make what `attributes` has."""
-    told: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Facts for the evidence, if an edit is known with which these lines give the reference's values."""
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
         """File, first and last line of what the port has."""
-        if self.told:
-            return list(self.told["lines_of_port"])
         return [*self.makers, *(place for one in self.lines for place in one.lines_of_port)]
 
     @property

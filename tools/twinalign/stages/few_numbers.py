@@ -31,16 +31,14 @@ def repeat_few_numbers(context: StageContext, again: Callable[[int], Any], singl
     few = {name for name, array in recorded.items() if array.size < FEW and array.dtype.kind == "f"}
     if not few or context.framework != "torch" or context.dtype == "float64" or context.moved:
         return
-    repeats: list[dict[str, np.ndarray]] = []
+    repeats, moved = list[dict[str, np.ndarray]](), False
     for draw in range(REPEATS):
         values = again(draw)
         prefix = single if context.backend.is_tensor(values) else ""
         leaves = named_values(values, context.backend.is_tensor, prefix, {})
         repeats.append({name: context.as_array(leaf) for name, leaf in leaves if name in few})
-        changed = [
-            not np.array_equal(array, recorded[name], equal_nan=True) for one in repeats for name, array in one.items()
-        ]
-        if len(repeats) == UNCHANGED and not any(changed):
+        moved = moved or not all(np.array_equal(v, recorded[n], equal_nan=True) for n, v in repeats[-1].items())
+        if len(repeats) == UNCHANGED and not moved:
             break
     context.recording.metadata["repeats"] = {
         name: [found[name].ravel().tolist() for found in repeats]
