@@ -1,9 +1,12 @@
 """Attributes of classes, modules and objects, replaced inside a block."""
 
 import contextlib
+import inspect
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 Around = Callable[[Any], contextlib.AbstractContextManager[Any]]
@@ -36,8 +39,45 @@ def family(kind: Any) -> list[Any]:
 def replaced_everywhere(function: Any, value: Any) -> Iterator[None]:
     """Replace a function under every name that an imported module has for it, as after `from x import function`."""
     with contextlib.ExitStack() as stack:
-        for module in list(sys.modules.values()):
-            if isinstance(module, types.ModuleType):
-                for name in [name for name, held in vars(module).items() if held is function]:
-                    stack.enter_context(replaced(module, name, value))
+        for module, name in _NAMES.setdefault(inspect.unwrap(function), _Names()).of(function):
+            stack.enter_context(replaced(module, name, value))
         yield
+
+
+_INSTALLED = tuple({*map(sysconfig.get_path, ("purelib", "platlib")), str(Path(__file__).parent)})
+"""Where modules lie that keep their names once they are imported."""
+
+
+class _Names:
+    """What imported modules call a function, whatever is wrapped around it at the time.
+
+    Two frameworks import thousands of modules: a search through all their names takes longer than a step of a small
+    training. Installed modules are searched once.
+    """
+
+    def __init__(self) -> None:
+        self._searched = set[str]()
+        self._names: list[tuple[types.ModuleType, str]] = []
+
+    def of(self, function: Any) -> list[tuple[types.ModuleType, str]]:
+        found = [(module, name) for module, name in self._names if vars(module).get(name) is function]
+        for key in sys.modules.keys() - self._searched:
+            module = sys.modules[key]
+            names = list[tuple[types.ModuleType, str]]()
+            if isinstance(module, types.ModuleType):
+                names = [(module, name) for name, held in vars(module).items() if held is function]
+            if not isinstance(module, types.ModuleType) or _is_installed(key):
+                self._searched.add(key)
+                self._names += names
+            found += names
+        return found
+
+
+def _is_installed(key: str) -> bool:
+    package = key.partition(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return package in sys.stdlib_module_names or file.startswith(_INSTALLED)
+
+
+_NAMES: dict[Any, _Names] = {}
+"""By function without its wrappers."""
