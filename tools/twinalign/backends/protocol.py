@@ -17,6 +17,9 @@ Model = Any
 """The outermost layer."""
 Optimizer = Any
 
+CHECKED_ELEMENTS = 256
+"""Elements of a tensor that `checksum` looks at: an update changes all elements."""
+
 
 class Backend(Protocol):
     """A module with these functions; `twinalign.backends.backend_of_side` returns it."""
@@ -95,6 +98,12 @@ class Backend(Protocol):
 
     def version(self, tensor: Tensor) -> int:
         """Counts the changes of a tensor in place; -1 where the framework does not count them."""
+
+    def checksum(self, tensor: Tensor) -> float:
+        """A number, from some of its elements, that changes when a tensor changes; -1 for NaN, which equals nothing.
+
+        `version` leaves out changes through `parameter.data`.
+        """
 
     def assign(self, tensor: Tensor, array: np.ndarray) -> None:
         """Set the values of a parameter or buffer in place, keeping its dtype."""

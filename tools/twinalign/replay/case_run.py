@@ -18,9 +18,6 @@ from twinalign.replay.layer_calls import FORWARD, LOSS, Around
 from twinalign.replay.nested_tensors import take_apart
 from twinalign.stages.context import scalar_loss, step_inputs
 
-_CHECKED = 256
-"""Elements of a parameter that are looked at to see whether it has changed; an update changes all elements."""
-
 _STEP, _BUILT_IN_FLOAT64 = "step of the inputs", "models are built in float64"
 PLAIN, REDRAWN, MOVED = 1, 2, 3
 """Second draws: the inputs that the case gives; the same where what does not differ from the first is drawn anew; and
@@ -177,16 +174,6 @@ def build_in_float64(worker: Any, wanted: bool) -> dict[str, Any]:
     return {}
 
 
-def checksum(tensor: Any) -> float:
-    """A number, from some of its elements, that changes when a tensor changes; -1 for NaN, which equals nothing.
-
-    A framework's own count of changes in place leaves out those through `parameter.data`.
-    """
-    flat = tensor.detach().flatten()
-    total = float(flat[:: max(1, flat.shape[0] // _CHECKED)].sum())
-    return total if total == total else -1.0
-
-
 class KeptState:
     """Values that tensors had, which are copied anew only where they have changed since."""
 
@@ -211,7 +198,7 @@ class KeptState:
 
 def mark_of(backend: Backend, tensor: Any) -> tuple[int, float]:
     """What is another after a tensor has been changed in place."""
-    return backend.version(tensor), checksum(tensor)
+    return backend.version(tensor), backend.checksum(tensor)
 
 
 @contextlib.contextmanager

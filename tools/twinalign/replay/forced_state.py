@@ -10,7 +10,7 @@ import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalName
 from twinalign.files.reader import read_arrays
-from twinalign.replay.case_run import CaseRun, checksum
+from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.tensor_store import TensorStore
 
@@ -28,7 +28,7 @@ class ForcedState:
             if name in self._backend.own_buffers(layer) or self._whole_part(path, name).name in moved
         }
         self._sums = {
-            key: checksum(tensor)
+            key: self._backend.checksum(tensor)
             for key, tensor in self._changing.items()
             if any(part.rows is None and part.place is None for part in run.canonical.parts(key))
         }
@@ -55,7 +55,12 @@ class ForcedState:
             outer = outer.parent
         for key, total in self._sums.items():
             noted = id(self._changed_by.get(key)) in around
-            if unit.parent and key.startswith(inside) and not noted and checksum(self._changing[key]) != total:
+            if (
+                unit.parent
+                and key.startswith(inside)
+                and not noted
+                and self._backend.checksum(self._changing[key]) != total
+            ):
                 self._changed_by[key] = unit.parent
 
     def force(self, unit: ForcedCall, state: Mapping[str, int], after: bool = False) -> None:
@@ -93,7 +98,7 @@ class ForcedState:
         for name, tensor in self._backend.own_state(unit.layer).items():
             key = f"{unit.path}.{name}".lstrip(".")
             if key in self._sums:
-                self._sums[key] = checksum(tensor)
+                self._sums[key] = self._backend.checksum(tensor)
 
     @functools.cached_property
     def _initial(self) -> Mapping[str, np.ndarray]:

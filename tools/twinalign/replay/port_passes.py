@@ -14,7 +14,7 @@ import numpy as np
 
 from twinalign.backends.layer_classes import full_name
 from twinalign.files.recordings import save_npz
-from twinalign.replay.case_run import MOVED, CaseRun, checksum
+from twinalign.replay.case_run import MOVED, CaseRun
 from twinalign.replay.forced_call import UnitFailedError
 from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.judged_before import (
@@ -134,7 +134,7 @@ def port_by_names(
     if partners is None or moved or run.case.train_mode:  # what a pass changes, the next one would meet
         return {}
     buffers = [tensor for tensor in run.backend.state_tensors(run.model).values() if not run.backend.trainable(tensor)]
-    sums, worker.kept[_KERNELS] = [checksum(tensor) for tensor in buffers], ()
+    sums, worker.kept[_KERNELS] = [run.backend.checksum(tensor) for tensor in buffers], ()
     forced = forcing.begin(run, partners, alone=dict.fromkeys(forcing.by_number, math.inf))
     try:
         with worker.kernels_noted() as kernels:
@@ -143,7 +143,7 @@ def port_by_names(
         return {}
     worker.kept[_KERNELS] = frozenset(kernels)
     wrong = [unit for unit in forced.units if unit.differences]
-    if forced.left_out or sums != [checksum(tensor) for tensor in buffers]:
+    if forced.left_out or sums != [run.backend.checksum(tensor) for tensor in buffers]:
         return {}
     if any(unit.bound != forcing.bound_of(unit.layer) for unit in wrong):  # the kernels were not known before
         return {}

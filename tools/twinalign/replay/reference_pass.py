@@ -15,7 +15,7 @@ import numpy as np
 
 from twinalign.files.recordings import random_projections, save_npz
 from twinalign.patching import replaced
-from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode, moves_of_constants
+from twinalign.replay.case_run import CaseRun, in_evaluation_mode, moves_of_constants
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, Tensor, wrapped
 from twinalign.replay.nested_tensors import places_in, put_together, take_apart
 from twinalign.replay.tensor_store import TensorStore
@@ -66,7 +66,7 @@ class ReferencePass:
         """Run forward and loss; returns the calls, and where the state is stored that the pass has changed."""
         run, layers = self.run, self.backend.named_layers(self.run.model)
         self._sums = {
-            (path, name): checksum(tensor)
+            (path, name): self.backend.checksum(tensor)
             for path, layer in layers
             for name, tensor in self.backend.own_state(layer).items()
         }
@@ -215,7 +215,7 @@ class ReferencePass:
         """Own parameters and buffers that have changed since the pass began."""
         changed = {}
         for name, tensor in self.backend.own_state(layer).items():
-            total = checksum(tensor)
+            total = self.backend.checksum(tensor)
             if total != self._sums[path, name]:
                 key = (path, name, total)
                 if key not in self._kept_state:
@@ -227,11 +227,11 @@ class ReferencePass:
         """Checksums of the buffers of a layer in training mode; a call does not change its own parameters."""
         if not getattr(layer, "training", False):
             return {}
-        return {name: checksum(tensor) for name, tensor in self.backend.own_buffers(layer).items()}
+        return {name: self.backend.checksum(tensor) for name, tensor in self.backend.own_buffers(layer).items()}
 
     def _after_buffers(self, call: Call, path: str, layer: Any, before: Mapping[str, float]) -> None:
         state = self.backend.own_state(layer)
-        if any(checksum(state[name]) != total for name, total in before.items()):
+        if any(self.backend.checksum(state[name]) != total for name, total in before.items()):
             call.state_after = {n: k for n, k in self._changed_state(path, layer).items() if n in before}
 
     def _evaluated(self, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> list[Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ PERTURBATION = 1e-12
 """Relative size of the noise that shows how a unit amplifies rounding: a few thousand units in the last place."""
 _OTHER_INPUTS = 0.1
 """From this relative size on noise makes other inputs, on which two changes are told apart."""
+_COPIED_ANEW = 50_000
+"""A tensor of so many elements is copied in less time than it takes to see whether a copy has changed."""
 _Noise = functools.partial[np.ndarray]
 """`noisy` with its size and generator."""
 
@@ -235,9 +238,10 @@ class RerunUnit:
     def _copy_of(self, leaf: Any) -> Any:
         """A copy for code, which may change it in place: torch does not allow that with a leaf.
 
-        It serves every run without gradients as long as none has changed it.
+        A large one serves every run without gradients as long as none has changed it.
         """
-        if self.phase != "forward" or all(leaf is not kept for kept in self._leaves.values()):
+        is_kept = self.phase == "forward" and any(leaf is kept for kept in self._leaves.values())
+        if not is_kept or math.prod(leaf.shape) <= _COPIED_ANEW:
             return leaf.clone()
         _, copy, before = self._given.get(id(leaf), (leaf, None, None))
         if copy is None or before != mark_of(self.backend, copy):

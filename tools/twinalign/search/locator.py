@@ -165,7 +165,7 @@ class Locator:
             weights={stage: self._weights[part] for stage, part in parts.items() if part in self._weights},
             gradients=gradients,
             explain=explain,
-            explained_before=_explained_in(result.layers.get(parts.get("train", ""))),
+            layer_is_wrong=_is_wrong_in_training(result.layers.get(parts.get("train", ""))),
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
             searched=tuple(wanted),
@@ -337,11 +337,10 @@ class Locator:
         return list(found.values())
 
 
-def _explained_in(layers: LayerFaults | None) -> bool:
-    """Whether one of these layers computes something else in training, and it is known why."""
-    proven = [fault for fault in (layers.faults if layers is not None else ()) if fault.explanation is not None]
-    values = [name for fault in proven if fault.phase != "state" for name in fault.evidence["values"]]
-    return any(not name.startswith("eval.") for name in values)
+def _is_wrong_in_training(layers: LayerFaults | None) -> bool:
+    """Whether one of these layers computes something else in training."""
+    wrong = [fault for fault in (layers.faults if layers is not None else ()) if fault.phase != "state"]
+    return any(not name.startswith("eval.") for fault in wrong for name in fault.evidence["values"])
 
 
 def _accept(fault: Fault, accepted: Sequence[str]) -> None:

@@ -78,7 +78,7 @@ def _fault(
     weights = context.weights[STAGE]
     evidence: dict[str, Any] = {"values": dict(wrong)}
     explanation = _batches_kept(context) if context.explain else None
-    if explanation is None and not (context.explained_before and _begins_before_the_optimizer(wrong)):
+    if explanation is None and not (context.layer_is_wrong and _begins_before_the_optimizer(wrong)):
         given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), "facts": facts}
         explanation = context.explanation(explain_training, weights=weights["ref"], **given)
     if explanation is None and not context.is_wrong_before:

@@ -217,12 +217,17 @@ class LayerSubject:
 
     def words_of_factor(self, factor: float) -> str:
         """A number by which the port's values are too large, and what in the code of both sides makes it."""
-        sources = [function["source"] for function in getattr(self.unit, "functions", ())]
-        port = [*constants_in_sources(map(textwrap.dedent, sources)), *self.port_numbers.values()]
+        port = [*self._written_constants, *self.port_numbers.values()]
         products = [(site.number, site.name) for site in self.named("mul", "div") if site.number]
         theirs = [number if name == "mul" else 1.0 / number for number, name in products if number]
         words = factor_in_words(factor, port, theirs)
         return f"{factor:.9g}{f' ({words})' if words else ''}"
+
+    @functools.cached_property
+    def _written_constants(self) -> list[float]:
+        """What the port's own code is written with."""
+        sources = [function["source"] for function in getattr(self.unit, "functions", ())]
+        return constants_in_sources(map(textwrap.dedent, sources))
 
     @functools.cached_property
     def program(self) -> Program:
