@@ -197,6 +197,11 @@ def own_attribute(node: ast.AST) -> str | None:
     return node.attr if is_own and isinstance(node, ast.Attribute) else None
 
 
+def last_part(name: str) -> str:
+    """The name of a function or method without those of what it stands in."""
+    return name.rpartition(".")[2]
+
+
 def line_of(code: Code, *nodes: ast.AST | None) -> str:
     """Words for the line in which a node stands, or another one where it has none."""
     numbers = next((found for node in nodes if (found := _numbers_of(node))), [code.tree.lineno])
@@ -254,7 +259,7 @@ def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
         node.id for node in ast.walk(ours.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     constants = {name: value for name, value in plain.items() if name not in (*names, *known, *changed)}
-    return _with_names(ours.tree, names, constants)
+    return with_names(ours.tree, names, constants)
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, ast.Constant]:
@@ -264,9 +269,10 @@ def _defaults(tree: ast.FunctionDef) -> dict[str, ast.Constant]:
     return {name: value for name, value in pairs if isinstance(value, ast.Constant)}
 
 
-def _with_names(
+def with_names(
     tree: ast.FunctionDef, names: Mapping[str, str], constants: Mapping[str, ast.Constant]
 ) -> ast.FunctionDef:
+    """A function with other names, and with plain values in place of some, each of which notes what was written."""
     if not names and not constants:
         return tree
 

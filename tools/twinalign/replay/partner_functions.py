@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from twinalign.replay.aligned_code import LEAST_ALIKE, Code, own_attribute
+from twinalign.replay.aligned_code import LEAST_ALIKE, Code, last_part, own_attribute
 from twinalign.replay.likeness import ratio
 
 _LIKELY = 0.6
@@ -29,7 +29,7 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
             for other in others
         )
 
-    for part in (str, _last_part, None):
+    for part in (str, last_part, None):
         scored = [
             (ratio(words[one], words[two], LEAST_ALIKE if part is None else 0.0), number, at, one, two)
             for number, one in enumerate(left)
@@ -45,7 +45,7 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
                 found.append((one, two))
                 left.remove(one)
                 right.remove(two)
-        if part is _last_part:
+        if part is last_part:
             _add_called(found, left, right)
     return found
 
@@ -72,8 +72,4 @@ def _called(code: Code, others: Sequence[Code]) -> list[Code]:
 
 
 def _last_name(code: Code) -> str:
-    return _last_part(code.name)
-
-
-def _last_part(name: str) -> str:
-    return name.rpartition(".")[2]
+    return last_part(code.name)

@@ -17,10 +17,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twinalign.patching import replaced
-from twinalign.replay.aligned_code import Code, Difference, Place, differences, functions_of, line_of, parsed
+from twinalign.replay.aligned_code import (
+    Code,
+    Difference,
+    Place,
+    differences,
+    functions_of,
+    last_part,
+    line_of,
+    parsed,
+)
 from twinalign.replay.constants import exchanged, has_number
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.line_spelling import ATTRIBUTE, IMPORTED, PADDLE, in_torch
+from twinalign.replay.opened_calls import calls_opened
 from twinalign.replay.own_definitions import definitions
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.ran_branches import as_it_ran, with_branches_of
@@ -230,12 +240,24 @@ def lines_of(
     usual: list[Any] = []
     if theirs is None:
         theirs = functions_of(lambda: usual.append(run())) if known else []
-    order = {id(code): number for number, code in enumerate(theirs)}
-    pairs = sorted(partners(theirs, known), key=lambda pair: order[id(pair[0])])
+    left, right = _with_calls_opened(theirs, known, run, usual)
+    order = {id(code): number for number, code in enumerate(left)}
+    pairs = sorted(partners(left, right), key=lambda pair: order[id(pair[0])])
     pairs = list(zip(_written_out(pairs, run, usual), (ours for _, ours in pairs), strict=True))
-    helpers = Helpers({other.name.rpartition(".")[2]: one.name.rpartition(".")[2] for one, other in pairs}, known)
+    helpers = Helpers({last_part(other.name): last_part(one.name) for one, other in pairs}, right)
     found = [one for pair in pairs for one in differences(*pair)]
     return [LinesVariant(one.text, (one,), module, names or {}, helpers) for one in found]
+
+
+def _with_calls_opened(
+    theirs: Sequence[Code], ours: Sequence[Code], run: Callable[[], Any], usual: list[Any]
+) -> tuple[list[Code], list[Code]]:
+    """Both sides' functions, with those that the other side has no namesake for in place of the calls of them."""
+    opened = calls_opened(theirs, ours)
+    if changed := [one for one in opened if all(one is not other for other in theirs)]:
+        usual += [] if usual else [run()]
+        opened = opened if _is_same(changed, run, usual[0]) else list(theirs)
+    return opened, calls_opened(ours, theirs)
 
 
 def _written_out(pairs: Sequence[tuple[Code, Code]], run: Callable[[], Any], usual: Sequence[Any]) -> list[Code]:
