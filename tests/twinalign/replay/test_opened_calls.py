@@ -75,7 +75,7 @@ class Model:
         latent, x = self.encode(images)
         return latent + x
 """
-    (made,) = calls_opened(codes(source), codes("def forward(images): return images"))
+    (made,) = calls_opened(codes(source), [])
     assert ast.unparse(made.tree).splitlines()[1:] == [
         "    x = self.embed(images)",
         "    latent = self.norm(x)",
@@ -93,7 +93,7 @@ class Model:
         "def helper(*x):\n    x = x[1:]\n    return x\n\ndef forward(x):\n    return helper(x)",
         "def helper(x):\n    x = x + 1\n    return x\n\ndef forward(x):\n    return x and helper(x)",
         "def helper(x):\n    x = x + 1\n    return x\n\ndef forward(x):\n    return [helper(one) for one in x]",
-        "def helper(x):\n    x = x + 1\n    return x\n\ndef forward(x):\n    while helper(x):\n        x = 0\n    return x",
+        "def helper(x):\n    x = x + 1\n    return x\n\ndef forward(x):\n    while helper(x):\n        return x",
     ],
     ids=["called twice", "formula", "two returns", "any number", "perhaps not called", "in a list", "in a condition"],
 )
@@ -102,9 +102,16 @@ def test_what_would_be_another_program_stays(source: str) -> None:
     assert calls_opened(given, []) == given
 
 
-def test_a_function_that_the_other_side_has_too_stays() -> None:
-    given = codes(PARTS)
-    assert "split" in [code.name for code in calls_opened(given, codes("def split(a):\n    return a"))]
+def test_a_function_that_has_a_partner_stays() -> None:
+    theirs, ours = codes(PARTS), codes(PARTS.replace("split", "apart"))
+    pairs = [(one, two) for one, two in zip(theirs, ours, strict=True) if "scaled" not in one.name]
+    assert [code.name for code in calls_opened(theirs, pairs)] == ["split", "forward"]
+
+
+def test_a_part_whose_partner_is_the_whole_is_written_out() -> None:
+    theirs, ours = codes(PARTS), codes("def forward(x, y):\n    return x, y")
+    pairs = [(theirs[0], ours[0])]
+    assert [code.name for code in calls_opened(theirs, pairs)] == ["forward"]
 
 
 def test_a_call_in_a_loop_is_written_out_in_it() -> None:

@@ -17,13 +17,18 @@ _LEAST = 2
 _UNLIKE = (ast.FunctionDef, ast.Lambda, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await)
 
 
-def calls_opened(codes: Sequence[Code], others: Sequence[Code]) -> list[Code]:
-    """The functions of one side, those written out in their callers that are called once and have no namesake there."""
-    named = {last_part(code.name) for code in others}
+def calls_opened(codes: Sequence[Code], pairs: Sequence[tuple[Code, Code]]) -> list[Code]:
+    """The functions of one side, with those in place of their only call that have no partner on the other side.
+
+    Args:
+        codes: all functions of one side.
+        pairs: functions of this side with those of the other side that may be their partners.
+    """
+    kept = {id(own) for own, other in pairs if _is_part(own, codes) == _is_part(other, [two for _, two in pairs])}
     found = list(codes)
     for helper in codes:
         callers = [code for code in found if code.name != helper.name and _calls(code, helper)]
-        if last_part(helper.name) in named or len(callers) != 1 or len(_calls(callers[0], helper)) != 1:
+        if id(helper) in kept or len(callers) != 1 or len(_calls(callers[0], helper)) != 1:
             continue
         # What was written out in the helper by now is a part of it.
         current = next(code for code in found if code.name == helper.name and code.file == helper.file)
@@ -31,6 +36,11 @@ def calls_opened(codes: Sequence[Code], others: Sequence[Code]) -> list[Code]:
         if made is not None:
             found = [made if code is callers[0] else code for code in found if code is not current]
     return found
+
+
+def _is_part(code: Code, others: Sequence[Code]) -> bool:
+    """Whether another function calls this one."""
+    return any(other is not code and _calls(other, code) for other in others)
 
 
 def _calls(caller: Code, helper: Code) -> list[ast.Call]:
