@@ -61,6 +61,11 @@ class ModuleUnit:
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in self.alone.items()}
 
     @property
+    def children(self) -> list[tuple[str, str]]:
+        """The forced child layers, by their paths and the labels of their calls."""
+        return [(path, f"{path}#{number}") for path in self.forced for number in range(self._calls.get(path, 0))]
+
+    @property
     def module(self) -> torch.nn.Module | None:
         """The module, None for a function."""
         return self.call if isinstance(self.call, torch.nn.Module) else None

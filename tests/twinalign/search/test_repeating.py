@@ -53,7 +53,7 @@ def test_a_unit_that_writes_to_what_it_is_given_finds_it_as_it_was_in_each_run(
 class Unit:
     """Returns one recorded value after the other."""
 
-    phase, module, facts, held, port_class = "forward", None, {}, (), ""
+    phase, module, facts, held, port_class, children = "forward", None, {}, (), "", ()
 
     def __init__(self, *values: float, draws: bool = False, beside: tuple[float, ...] = ()) -> None:
         self.beside = beside

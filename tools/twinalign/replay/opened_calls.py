@@ -24,7 +24,12 @@ def calls_opened(codes: Sequence[Code], pairs: Sequence[tuple[Code, Code]]) -> l
         codes: all functions of one side.
         pairs: functions of this side with those of the other side that may be their partners.
     """
-    kept = {id(own) for own, other in pairs if _is_part(own, codes) == _is_part(other, [two for _, two in pairs])}
+    others = [two for _, two in pairs]
+    kept = {
+        id(own)
+        for own, other in pairs
+        if last_part(own.name) == last_part(other.name) or _is_part(own, codes) == _is_part(other, others)
+    }
     found = list(codes)
     for helper in codes:
         callers = [code for code in found if code.name != helper.name and _calls(code, helper)]

@@ -52,6 +52,8 @@ class RerunUnit:
         self.child_names = child_names(
             (report["path"], report["child_paths"]), (self._call.path, [child.path for child in self._children])
         )
+        start = len(f"{self._call.path}.") if self._call.path not in ("", FORWARD, LOSS) else 0
+        self.children: Sequence[tuple[str, str]] = [(child.path[start:], child.label) for child in self._children]
         self.held: Collection[str] = frozenset()
         self.first: dict[str, np.ndarray] = {}
         """What the first run gave, in which nothing was changed."""

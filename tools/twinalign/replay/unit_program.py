@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Key, Path, Site, Value
+from twinalign.backends.torch.reference_only.operations import (
+    HANDED,
+    LAYER,
+    UNIT,
+    Key,
+    Path,
+    Site,
+    TensorFacts,
+    Value,
+    atoms,
+)
 from twinalign.replay.code_lines import Print, print_of, same_as_one_of
 from twinalign.replay.wrong_unit import rewriting
 
+Ends = frozenset[tuple[str, int]]
+OUTPUT = "", 0
 _LONG, _NEAR = 200, 3
 """Of a program with more operations than the first, those come first that are at most so many behind a known value."""
 
@@ -26,12 +39,14 @@ class Program:
         literals: numbers that are written in the code of either side.
         parameters: the unit's own parameters and buffers by name.
         mended: whether something is changed already, so that numbers that nobody wrote say nothing.
+        wrong_ends: where wrong values leave the unit's own code, as `wrong_ends` gives them; None if that is not known.
     """
 
     operations: list[Site]
     literals: list[float]
     parameters: Mapping[str, Any]
     mended: bool = False
+    wrong_ends: Ends | None = None
 
     @functools.cached_property
     def by_key(self) -> dict[Key, Site]:
@@ -51,9 +66,36 @@ class Program:
         entered = [one for one in self.operations[: layer.position] if layer.name == LAYER and one.name == HANDED]
         return next((one for one in reversed(entered) if one.arguments["path"] == layer.arguments["path"]), None)
 
+    @functools.cached_property
+    def leading(self) -> set[Key]:
+        """Calls from which a way leads to a wrong value: no other one changes any, however it is made.
+
+        What is changed in place may be seen through other tensors, and numbers may steer the code.
+        """
+        counts, wrong = Counter[tuple[str, str]](), set[Key]()
+        for operation in self.operations:
+            if operation.name in (HANDED, LAYER):
+                path = operation.arguments["path"]
+                wrong |= {operation.key} if (path, counts[operation.name, path]) in (self.wrong_ends or ()) else set()
+                counts[operation.name, path] += 1
+        is_output = self.wrong_ends is not None and OUTPUT in self.wrong_ends
+        if self.wrong_ends is None or (is_output and all(one.name != UNIT for one in self.operations)):
+            return {operation.key for operation in self.operations}
+        found = set[Key]()
+        for operation in reversed(self.operations):
+            if operation.name in (HANDED, LAYER):
+                names = ["input", "given"] if operation.key in wrong else []
+                leads = bool(names) or operation.key in found
+            else:
+                names = list(operation.arguments)
+                leads = is_output if operation.name == UNIT else operation.key in found or _is_seen(operation)
+            if leads:
+                found |= {operation.key, *operation.handing_on, *_givers(operation, names)}
+        return found
+
     def frontier(self) -> list[Site]:
         """Calls from which a way leads to an end of the unit on which no value is one that the port has, too."""
-        settled: set[Key] = set()
+        settled = self.by_key.keys() - self.leading
         for operation in reversed(self.operations):
             readers = [
                 r for at in range(len(operation.results)) for r, _ in self.readers.get(Value(operation.key, at), ())
@@ -85,6 +127,37 @@ class Program:
         """Lengths of axes, without 0 and 1."""
         shapes = [result.shape for operation in self.operations for result in operation.results]
         return sorted({size for shape in shapes for size in shape if size > 1})
+
+
+def wrong_ends(wrong: Iterable[str], layers: Sequence[tuple[str, str]]) -> Ends | None:
+    """The child layers that are given wrong values, by their paths in the unit and the numbers of their calls.
+
+    Args:
+        wrong: names of the unit's values that differ.
+        layers: path and label of each call of a layer that returns what was recorded, in their order.
+
+    Returns:
+        Those, and `OUTPUT` where the unit returns something wrong; None where anything else is wrong.
+    """
+    names, found, counts = list(wrong), set[tuple[str, int]](), Counter[str]()
+    for path, label in layers:
+        if any(name.startswith(f"input.{label}.") for name in names):
+            found.add((path, counts[path]))
+        counts[path] += 1
+    if any(name.startswith("output.") for name in names):
+        found.add(OUTPUT)
+    return frozenset(found) if all(name.startswith(("input.", "output.")) for name in names) else None
+
+
+def _is_seen(operation: Site) -> bool:
+    """Whether a call may change what comes later though nothing reads what it returns."""
+    return operation.in_place or not operation.results
+
+
+def _givers(operation: Site, names: Sequence[str]) -> set[Key]:
+    """The calls that have returned these arguments."""
+    given = (value for name in names for _, value in atoms(operation.arguments.get(name)))
+    return {one.value.key for one in given if isinstance(one, TensorFacts) and one.value is not None}
 
 
 def group_calls(operations: Sequence[Site]) -> None:

@@ -7,7 +7,7 @@ Names of values: `output.0`...; `input.CHILD#CALL.0` for the inputs that the uni
 
 import contextlib
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ class WrongUnit(Protocol):
         facts: the port's layer: attributes that are numbers or text, and `extra_repr`.
         port: the port's values by name, which are to be reproduced.
         reference: the reference's values under the same names.
+        children: path in the unit and label of each call of a matched layer inside it, in their order.
         held: names of those among them that do not differ, and that no cause may change.
     """
 
@@ -34,6 +35,7 @@ class WrongUnit(Protocol):
     facts: Mapping[str, Any]
     port: Mapping[str, np.ndarray]
     reference: Mapping[str, np.ndarray]
+    children: Sequence[tuple[str, str]]
     held: Collection[str]
 
     def run(self, perturbation: float = 0.0) -> Mapping[str, np.ndarray]:

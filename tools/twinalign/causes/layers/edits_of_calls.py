@@ -250,7 +250,7 @@ def turned(program: Program, operation: Site) -> Edits:
 
 def exchanged(program: Program, operation: Site) -> Edits:
     """Two operands change places."""
-    if operation.name in _BINARY or operation.name.endswith("_loss"):
+    if operation.name in (*_BINARY, HANDED) or operation.name.endswith("_loss"):
         for (one, first), (two, second) in itertools.combinations(operation.atoms(), 2):
             if isinstance(first, TensorFacts) or isinstance(second, TensorFacts):
                 text = f"`{argument_name(one)}` and `{argument_name(two)}` are exchanged"
@@ -269,7 +269,7 @@ def _exchange(call: FunctionCall, one: Path, two: Path) -> Any:
 def left_out(program: Program, operation: Site) -> Edits:
     """The operation is left out, done twice, or its result has another sign or is taken from one."""
     for path, operand in operation.operands():
-        if operand.kind == "f" and operation.name not in (HANDED, LAYER):
+        if operand.kind in "fi" and operation.name not in (HANDED, LAYER):
             yield one_edit(operation, f"left out, `{argument_name(path)}` is what remains", operand_of(path))
     if not operation.results or operation.results[0].kind not in "fb" or operation.name == LAYER:
         return

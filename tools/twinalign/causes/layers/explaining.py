@@ -86,11 +86,12 @@ class _ExaminedUnit(Examined):
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
         later, first = list[Candidate](), {site.key for site in self._subject.tried_first}
+        leading = self._subject.program.leading
         for cause in filter(wanted, self._causes):
             for variant in cause.variants(self._subject):
-                if not first or not isinstance(variant, CallVariant) or not first.isdisjoint(variant.changes):
+                if not isinstance(variant, CallVariant) or not (first or leading).isdisjoint(variant.changes):
                     yield cause, variant
-                else:
+                elif not leading.isdisjoint(variant.changes):
                     later.append((cause, variant))
         yield from later
 
@@ -134,7 +135,7 @@ class _ExaminedUnit(Examined):
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         excuse, arrived = self._excuse(causes), list[bool]()
-        changed = variant.changes if isinstance(variant, CallVariant) and not self._subject.differs_in_floats else ()
+        changed = () if self._subject.differs_in_floats else getattr(variant, "changes", ())
         if any(site.output.floating for site in self._subject.sites if site.key in changed):
             return None  # many changes of floating point end in the same whole numbers
         try:

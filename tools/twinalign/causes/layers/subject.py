@@ -18,7 +18,7 @@ from twinalign.backends.torch.reference_only import operations
 from twinalign.backends.torch.reference_only.operations import HANDED, UNIT, Change, FunctionCall, Key, Site, Value
 from twinalign.replay.code_lines import Print, line_within, print_of
 from twinalign.replay.constants import constants_in_sources, factor_in_words
-from twinalign.replay.unit_program import Program, group_calls, matching
+from twinalign.replay.unit_program import Program, group_calls, matching, wrong_ends
 from twinalign.replay.wrong_unit import WrongUnit, rewriting
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
@@ -141,10 +141,12 @@ class LayerSubject:
             self._seen.update(*seen)
             known = bool(seen) and all(seen)
             tensors = [] if call.name == HANDED else tensors
+            inner = tuple(made[id(tensor)][1].key for tensor in tensors if id(tensor) in made)
             if call.name != UNIT:
                 made.update({id(tensor): (tensor, Value(call.key, at)) for at, tensor in enumerate(tensors)})
             results = backend.facts_of(tensors, call.name_of, made)
-            calls.append(Site(call.key, given, results, len(calls), line_within(outside), call.in_place, known))
+            line = line_within(outside)
+            calls.append(Site(call.key, given, results, len(calls), line, call.in_place, known, handing_on=inner))
             return returned
 
         with backend.unchanged(self.module), backend.intercepting(self.module, handle):
@@ -225,9 +227,8 @@ class LayerSubject:
 
     @functools.cached_property
     def _written_constants(self) -> list[float]:
-        """What the port's own code is written with."""
-        sources = [function["source"] for function in getattr(self.unit, "functions", ())]
-        return constants_in_sources(map(textwrap.dedent, sources))
+        functions = getattr(self.unit, "functions", ())
+        return constants_in_sources(textwrap.dedent(function["source"]) for function in functions)
 
     @functools.cached_property
     def program(self) -> Program:
@@ -239,7 +240,8 @@ class LayerSubject:
         literals = {float(found) for text in dict.fromkeys(texts) for found in _LITERAL.findall(text)}
         literals |= set(self.port_numbers.values())
         owned = () if self.module is None else (*self.module.named_buffers(), *self.module.named_parameters())
-        return Program(calls, sorted(literals), dict(owned), self.mended is not None)
+        ends = wrong_ends(self.port, self.unit.children)
+        return Program(calls, sorted(literals), dict(owned), self.mended is not None, ends)
 
     @functools.cached_property
     def tried_first(self) -> list[Site]:

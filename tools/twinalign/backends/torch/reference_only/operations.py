@@ -137,6 +137,8 @@ class Site:
     """Whether the port's own code computes these values, too."""
     group: int = 0
     """Which of the calls of its line it is; one that is made again, in a loop or another call, has the same number."""
+    handing_on: tuple[Key, ...] = ()
+    """Calls inside it whose results it returns as they are."""
 
     @property
     def name(self) -> str:

@@ -241,6 +241,7 @@ class Interception(TorchFunctionMode):
             "kind": type(layer).__name__,
             "module": layer,
             "input": first_tensor([args, kwargs]),
+            "given": (args, kwargs),
             "output": output,
         }
         self.paused = True
