@@ -48,6 +48,8 @@ class LinesVariant:
     """Further lines that only compute with numbers that paddle holds in float32."""
     makers: tuple[tuple[str, int, int], ...] = ()
     """Lines of the port's constructor that make what `attributes` has."""
+    edit: Any = None
+    """The `HelperEdit` inside of a function of the port with which it does what the reference's does, once known."""
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:

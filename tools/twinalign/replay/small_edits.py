@@ -146,6 +146,7 @@ def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
             if type(node.op) is not kind:
                 yield ast.BinOp(node.left, kind(), node.right)
         yield ast.BinOp(node.right, node.op, node.left)
+        yield from _with_exchanged_weights(node)
         yield from _with_exchanged_names(node)
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
@@ -156,6 +157,14 @@ def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
                 yield ast.Compare(node.left, [order()], node.comparators)
     elif isinstance(node, ast.IfExp):
         yield from (node.body, node.orelse)
+
+
+def _with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
+    """`w * b + (1 - w) * a` for `w * a + (1 - w) * b`: what is taken where it should be left, or kept."""
+    one, other = node.left, node.right
+    if isinstance(one, ast.BinOp) and isinstance(other, ast.BinOp) and {type(one.op), type(other.op)} == {ast.Mult}:
+        first, second = ast.BinOp(one.left, one.op, other.right), ast.BinOp(other.left, other.op, one.right)
+        yield ast.BinOp(first, node.op, second)
 
 
 def _with_exchanged_names(node: ast.expr) -> Iterator[ast.expr]:
