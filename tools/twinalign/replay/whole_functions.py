@@ -56,6 +56,12 @@ def functions_as_wholes(
             yield dataclasses.replace(variant, edit=edit)
 
 
+def outermost(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVariant]:
+    """Functions of the port that no other of them calls, and that call some, in the place of those most like them."""
+    found = _candidates(known, theirs)
+    yield from (whole for whole, code, called, is_inner in found if called and not is_inner and "." not in code.name)
+
+
 def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple[LinesVariant, Code, set[str], bool]]:
     """Each function of the port in the place of those most like it, what it calls, and whether another calls it."""
     shared = {(code.file, code.name, code.tree.lineno) for code in theirs}
