@@ -253,7 +253,8 @@ def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
     """Another name in place of one, or of a fraction's plain number; one more or less for a length or place."""
     if isinstance(node, ast.Name) or isinstance(number_of(node), float):
         yield from (ast.Name(name, ast.Load()) for name in names if name != getattr(node, "id", ""))
-    if isinstance(node, (ast.Name, ast.Subscript)):
+    is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
+    if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
 
 
