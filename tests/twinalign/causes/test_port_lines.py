@@ -22,7 +22,7 @@ from tests.twinalign.causes import paddle_expressions
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import explain
 from twinalign.backends.torch.reference_only import paddle_spelling
-from twinalign.causes.component import Component, line_of_port, set_port_code
+from twinalign.causes.component import Component, line_of_port
 from twinalign.causes.component import explain as explain_component
 from twinalign.causes.layers.explaining import examined_unit
 from twinalign.causes.proving import prove
@@ -30,6 +30,7 @@ from twinalign.edits.suggestions import suggestion
 from twinalign.replay.aligned_code import differences, parsed
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.line_spelling import in_torch
+from twinalign.replay.port_code import set_port_code
 from twinalign.replay.port_lines import LinesVariant
 
 PROVEN = {"line_of_port", "line_of_port_for_buffers"}

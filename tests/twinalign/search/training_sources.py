@@ -139,16 +139,20 @@ def train(model, batches, record):
 """
 
 
-def written(folder: Path, replaced: Mapping[str, str]) -> str:
-    """The case in files of a folder, the port with these parts replaced."""
-    port = _PADDLE
-    for old, new in replaced.items():
-        assert old in port
-        port = port.replace(old, new)
+def _replaced(text: str, parts: Mapping[str, str]) -> str:
+    for old, new in parts.items():
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def written(folder: Path, replaced: Mapping[str, str], in_reference: Mapping[str, str] | None = None) -> str:
+    """The case in files of a folder, the port and the reference with these parts replaced."""
+    port, reference = _replaced(_PADDLE, replaced), _replaced(_TORCH, in_reference or {})
     names = {name: f"{name}_{next(_NUMBERS)}" for name in ("ref_net", "port_net")}  # one process imports several
     case = _CASE
     for name, other in names.items():
         case = case.replace(name, other)
-    for name, text in (("case", case), (names["ref_net"], _TORCH), (names["port_net"], port)):
+    for name, text in (("case", case), (names["ref_net"], reference), (names["port_net"], port)):
         (folder / f"{name}.py").write_text(text.lstrip())
     return str(folder / "case.py")

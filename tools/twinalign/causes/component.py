@@ -19,10 +19,12 @@ from twinalign.causes.registry import Cause, Explanation, Variant, Within, cause
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.budget import BUDGET
+from twinalign.replay.edited_trainings import edited_training
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.function_edits import told_with_edit
 from twinalign.replay.lines_of_components import lines_of_component
-from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.port_code import PORT_CODE
+from twinalign.replay.port_lines import LinesVariant, leaves_open, values_under
 from twinalign.replay.several_lines import MANY_VALUES, MANY_WRONG, SHARE_OF_LINES
 from twinalign.verdict.array_difference import distance, root_mean_square
 
@@ -165,13 +167,26 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
             if found is not None and examined.line is None and isinstance(examined.applied, LinesVariant):
                 found = _told_inside(component, found, examined.applied)
             stopped = BUDGET.stopped(examined.not_tried)
+        if not component.fits and (found is None or leaves_open(examined.applied, found.evidence)):
+            with BUDGET.of_one():
+                found = _told_by_edit(component, examined) or found
+                stopped = None if found else stopped
     return {"explanation": found.to_json() if found else None, "stopped": stopped}
 
 
 def _told_inside(component: Component, found: Explanation, lines: LinesVariant) -> Explanation:
     many = sum(map(np.size, component.reference.values())) > MANY_VALUES
-    told = told_with_edit(found.text, found.evidence, lines, partial(_with, component.run), many)
+    told = told_with_edit(found.text, found.evidence, lines, partial(values_under, component.run), many)
     return Explanation(found.id, told[0], evidence=told[1]) if told else found
+
+
+def _told_by_edit(component: Component, examined: Examined) -> Explanation | None:
+    """The edit of the port's code as a whole, in the reference's place, with which it gives the reference's values."""
+    whole = edited_training(PORT_CODE, component.code or (), partial(_gives, component), component)
+    if whole is None or (outcome := examined.attempt((), whole)) is None:
+        return None
+    text = f"a line of the port computes something else ({whole.detail})"
+    return _told_inside(component, Explanation("line_of_port", text, evidence=outcome.evidence), whole)
 
 
 class _ExaminedComponent(Examined):
@@ -213,7 +228,7 @@ class _ExaminedComponent(Examined):
 def repeats(component: Component) -> bool:
     """Whether the reference's component gives what was recorded of it when it runs again."""
     found: list[Mapping[str, np.ndarray]] = []
-    component.code = functions_of(lambda: found.append(component.run())) if _PORT_CODE else None
+    component.code = functions_of(lambda: found.append(component.run())) if PORT_CODE else None
     values = found[0] if found else component.run()
     return all(
         distance(values.get(name), reference)
@@ -240,30 +255,15 @@ def _residual(component: Component, variant: Variant) -> np.ndarray:
     return np.concatenate(parts)
 
 
-_PORT_CODE: list[Mapping[str, Any]] = []
-"""The functions that the port's component runs."""
-
-
-def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """From now on these are the functions of the port, as `code_lines.Function` in JSON."""
-    _PORT_CODE[:] = functions
-    return {}
-
-
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
-    runs = partial(_with, component.begins), partial(_with, component.run)
-    return lines_of_component(_PORT_CODE, component.code, *runs, partial(_gives_port, component))
+    runs = partial(values_under, component.begins), partial(values_under, component.run)
+    return lines_of_component(PORT_CODE, component.code, *runs, partial(_gives, component, component.port))
 
 
-def _with(run: Callable[..., Mapping[str, Any]], variant: Variant | None, moved: float = 0.0) -> Mapping[str, Any]:
-    with variant.apply() if variant is not None else contextlib.nullcontext():
-        return run()
-
-
-def _gives_port(component: Component, variant: Variant) -> bool:
+def _gives(component: Component, wanted: Mapping[str, np.ndarray], variant: Variant) -> bool:
     try:
-        with replaced(component, "impatient", True), variant.apply():
+        with replaced(component, "impatient", True), replaced(component, "port", wanted), variant.apply():
             return remainder(component, component.run()).proven
     except Exception:  # a line may need what the reference's function does not have
         return False

@@ -58,7 +58,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if explanation["id"] == "weight_of_its_own" and (quoted := _QUOTED.search(explanation["text"])) is not None:
         return f"in {where}: use `{quoted[2]}` once more, as the reference does, and build no layer for `{quoted[1]}`"
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
-        return f"in {where}: write `{inside['after']}` in place of `{inside['before']}`"
+        to_do = inside.get("to_do") or f"write `{inside['after']}` in place of `{inside['before']}`"
+        return f"in {where}: {to_do}"
     written = _written(fault)
     if written:
         return f"write {written} in {where}"

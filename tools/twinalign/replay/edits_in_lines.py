@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, Difference, words_of
-from twinalign.replay.helper_edits import HelperEdit, Run, fitting_edit, mended_helper, with_edit
+from twinalign.replay.helper_edits import Edit, HelperEdit, Run, fitting_edit, mended_helper, with_edit
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import in_calls_of_reference, numbers_in, parts_of_reference, plain_edits
 
@@ -22,7 +22,7 @@ _FEW_WORDS = 4
 
 
 def told_inside(
-    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, edit: HelperEdit | None = None
+    text: str, evidence: Mapping[str, Any], lines: LinesVariant, run: Run, edit: Edit | None = None
 ) -> tuple[str, dict[str, Any]] | None:
     """Text and evidence of an explanation that names `lines`, with the edit inside of them or of what they call.
 

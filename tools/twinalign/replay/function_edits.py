@@ -60,7 +60,7 @@ def told_with_edit(
     """As `told_inside` for a component; `many`: whether its values are enough to tell the edits of what lines call."""
     if not lines.is_whole:
         return told_inside(text, evidence, lines, run) if many else None
-    edit = edit_of_function(lines, run)
+    edit = lines.edit or edit_of_function(lines, run)
     return told_inside(text, evidence, lines, run, edit) if edit is not None else None
 
 
@@ -104,7 +104,7 @@ class _Calls:
             yield
 
     def _called(self, *given: Any, **named: Any) -> Any:
-        if not self._inside and self._count < _MOST_CALLS and time.process_time() < self._until:
+        if not self._inside and self._count < _MOST_CALLS and (self.fitting or time.process_time() < self._until):
             self._count += 1
             self._inside = True
             try:

@@ -20,6 +20,7 @@ from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
+from twinalign.replay.statement_edits import StatementEdit
 from twinalign.verdict.array_difference import difference
 
 _SECONDS = 6.0
@@ -80,8 +81,16 @@ class HelperEdit:
         return shortened(tree)
 
     @property
+    def edited(self) -> Code:
+        """The function with the edit in it."""
+        return dataclasses.replace(self.code, tree=with_edit(self.code.tree, self))
+
+    @property
     def line_of_port(self) -> tuple[str, int, int]:
         return self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno
+
+
+Edit = HelperEdit | StatementEdit
 
 
 def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
@@ -130,9 +139,9 @@ def fitting_edit(
     return None
 
 
-def with_edited_function(variant: LinesVariant, edit: HelperEdit) -> LinesVariant:
+def with_edited_function(variant: LinesVariant, edit: Edit) -> LinesVariant:
     """Lines that call a function of the port, with an edit in it."""
-    functions = [edited(edit) if code is edit.code else code for code in variant.helpers.functions]
+    functions = [edit.edited if code is edit.code else code for code in variant.helpers.functions]
     return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
 
 
@@ -154,11 +163,6 @@ def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
             found.append(name)
             waiting.append((helpers[name].tree, helpers[name]))
     return found
-
-
-def edited(edit: HelperEdit) -> Code:
-    """The function with an edit in it."""
-    return dataclasses.replace(edit.code, tree=with_edit(edit.code.tree, edit))
 
 
 def with_edit(tree: ast.AST, edit: HelperEdit) -> Any:

@@ -11,7 +11,7 @@ from twinalign.replay.moved_statements import moved, moved_in_other_words
 from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_lines import LinesVariant, lines_of
 from twinalign.replay.several_lines import several
-from twinalign.replay.whole_functions import functions_as_wholes
+from twinalign.replay.whole_functions import functions_as_wholes, is_forward
 
 Run = Callable[..., Mapping[str, np.ndarray]]
 
@@ -32,6 +32,7 @@ def lines_of_component(
         gives_port: whether a variant gives all of the port's values.
     """
     lines = lines_of(functions, lambda: begins(None), theirs=theirs)
+    lines.sort(key=lambda one: is_forward(one.lines[0].theirs))  # layers are searched by themselves
     alike = [one for one in lines if one.lines[0].has_same_words]
     calling = [one for one in lines if one not in alike and reached(one, one.helpers.alone)]
     yield from moved(lines)

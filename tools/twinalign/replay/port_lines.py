@@ -58,6 +58,8 @@ class LinesVariant:
     """Further lines that only compute with numbers that paddle holds in float32."""
     makers: tuple[tuple[str, int, int], ...] = ()
     """Lines of the port's constructor that make what `attributes` has."""
+    edit: Any = None
+    """The edit inside of a function of the port with which it does what the reference's does, once known."""
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
@@ -199,6 +201,21 @@ def _kept_out(module: str) -> Iterator[None]:
         yield
     finally:
         sys.modules.pop(module, None)
+
+
+def leaves_open(applied: Any, evidence: Mapping[str, Any]) -> bool:
+    """Whether a reader would have to find what is wrong: in a loop, a branch or a function, or in several lines."""
+    if not isinstance(applied, LinesVariant) or "helper_edit" in evidence:
+        return False
+    shown = [one for one in applied.lines if one.text in applied.detail]
+    parts = [node for one in shown if one.new is not None for node in ast.walk(one.new)]
+    return applied.is_whole or len(shown) > 1 or any(isinstance(one, (ast.For, ast.While, ast.If)) for one in parts)
+
+
+def values_under(run: Callable[..., Mapping[str, Any]], variant: Any, moved: float = 0.0) -> Mapping[str, Any]:
+    """What runs under a variant (None: as it is); a component's inputs are not `moved`."""
+    with variant.apply() if variant is not None else contextlib.nullcontext():
+        return run()
 
 
 def codes_of(functions: Sequence[Mapping[str, Any]]) -> list[Code]:

@@ -146,6 +146,7 @@ def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
             if type(node.op) is not kind:
                 yield ast.BinOp(node.left, kind(), node.right)
         yield ast.BinOp(node.right, node.op, node.left)
+        yield from _with_exchanged_weights(node)
         yield from _with_exchanged_names(node)
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
@@ -156,6 +157,14 @@ def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
                 yield ast.Compare(node.left, [order()], node.comparators)
     elif isinstance(node, ast.IfExp):
         yield from (node.body, node.orelse)
+
+
+def _with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
+    """`w * b + (1 - w) * a` for `w * a + (1 - w) * b`: what is taken where it should be left, or kept."""
+    one, other = node.left, node.right
+    if isinstance(one, ast.BinOp) and isinstance(other, ast.BinOp) and {type(one.op), type(other.op)} == {ast.Mult}:
+        first, second = ast.BinOp(one.left, one.op, other.right), ast.BinOp(other.left, other.op, one.right)
+        yield ast.BinOp(first, node.op, second)
 
 
 def _with_exchanged_names(node: ast.expr) -> Iterator[ast.expr]:
@@ -244,7 +253,8 @@ def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
     """Another name in place of one, or of a fraction's plain number; one more or less for a length or place."""
     if isinstance(node, ast.Name) or isinstance(number_of(node), float):
         yield from (ast.Name(name, ast.Load()) for name in names if name != getattr(node, "id", ""))
-    if isinstance(node, (ast.Name, ast.Subscript)):
+    is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
+    if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
 
 

@@ -50,9 +50,16 @@ def functions_as_wholes(
             return
         if wrong & {code.name, *called} or not gives_port(variant):
             continue
-        if is_inner or edit_of_function(variant, run) is not None:
+        edit = None if is_inner else edit_of_function(variant, run)
+        if is_inner or edit is not None:
             wrong.add(code.name)
-            yield variant
+            yield dataclasses.replace(variant, edit=edit)
+
+
+def outermost(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVariant]:
+    """Functions of the port that no other of them calls, and that call some, in the place of those most like them."""
+    found = _candidates(known, theirs)
+    yield from (whole for whole, code, called, is_inner in found if called and not is_inner and "." not in code.name)
 
 
 def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple[LinesVariant, Code, set[str], bool]]:
@@ -69,7 +76,8 @@ def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple
         kin = [one for one in theirs if _kind(one) == _kind(code)]
         alike = sorted(kin, key=lambda one, code=code: -_likeness(one, code))  # type: ignore[misc]
         called = _reached(code.name, calls)
-        found += [(len(called), -_likeness(one, code), one, code, called) for one in alike[:_MOST_PARTNERS]]
+        size = is_forward(code), len(called)
+        found += [(size, -_likeness(one, code), one, code, called) for one in alike[:_MOST_PARTNERS]]
     for _, _, one, code, called in sorted(found, key=lambda item: item[:2]):
         if (variant := _as_a_whole(one, code, known, classes)) is not None:
             yield (
@@ -99,6 +107,11 @@ def _likeness(one: Code, other: Code) -> float:
     names = [code.name.rpartition(".")[2] for code in (one, other)]
     named = _IS_NAMED if names[0] == names[1] else 0.5 * ratio(list(names[0]), list(names[1]))
     return ratio(one.words, other.words) + named
+
+
+def is_forward(code: Code) -> bool:
+    """Whether it is what a layer computes."""
+    return code.name.endswith(".forward")
 
 
 def _kind(code: Code) -> tuple[bool, str]:

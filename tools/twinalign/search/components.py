@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import set_port_code
 from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import SideProcess
 from twinalign.replay.code_lines import port_functions
+from twinalign.replay.port_code import set_port_code
 
 
 class NotSearchedError(Exception):

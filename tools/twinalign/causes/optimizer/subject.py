@@ -18,6 +18,7 @@ import numpy as np
 from twinalign.causes.component import Component, explain, is_refuted, remainder, repeats, wrong_names
 from twinalign.causes.registry import Variant, cause
 from twinalign.files.recordings import Recording, sample
+from twinalign.patching import replaced
 from twinalign.replay.changed_steps import ChangedSteps, Moment, StepChange
 from twinalign.replay.optimizer import STAGE, floors_of, gradient_of_step, quantities, start
 from twinalign.replay.own_settings import MOST_VALUES, Values, of_kinds
@@ -80,13 +81,8 @@ class OptimizerSubject(ChangedSteps, Component):
         case, optimizer, found = self.worker.fresh_case(STAGE), self.make_optimizer(), []
         for step in range(self.steps):
             case.schedule(optimizer, step, "torch")
-            found.append(
-                {
-                    name: {key: value for key, value in group.items() if key != "params"}
-                    for group, names in self._groups(optimizer)
-                    for name in names
-                }
-            )
+            groups = self._groups(optimizer)
+            found.append({n: {k: v for k, v in own.items() if k != "params"} for own, names in groups for n in names})
         return found
 
     @functools.cached_property
@@ -145,7 +141,11 @@ class OptimizerSubject(ChangedSteps, Component):
             for name, tensor in tensors.items():
                 self.backend.assign(tensor, self._start(name))
             optimizer = self.change.make(self) if self.change.make else self.make_optimizer()
-            return self._take_steps(optimizer, tensors)
+            if self.change != StepChange():
+                return self._take_steps(optimizer, tensors)
+            own = vars(OptimizerSubject)["settings"].func(self)  # with a line of the port they may be others
+            with replaced(self, "settings", own):
+                return self._take_steps(optimizer, tensors)
 
     def _take_steps(self, optimizer: Any, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
         template = {id(p): group for group in optimizer.param_groups for p in group["params"]}

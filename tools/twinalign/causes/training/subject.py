@@ -181,9 +181,9 @@ class TrainingSubject(OptimizerSubject):
         of_weights = [self._first_apart(name) for name in self.port if name.startswith(WEIGHT_NORM)]
         return self._first_apart(GRADIENT_NORM) <= min(of_weights, default=0.0)
 
-    @functools.cached_property
+    @property
     def _allowed(self) -> dict[str, float]:
-        """How far a value of a curve may be from the port's."""
+        """How far a value of a curve may be from the port's, or from what stands in its place."""
         return all_allowed(self.reference, self.port, self.floors, allowed_remainder)
 
 

@@ -1,0 +1,59 @@
+"""Moves of statements within a loop, and what is told of them."""
+
+from __future__ import annotations
+
+import ast
+
+from twinalign.replay.aligned_code import Code
+from twinalign.replay.statement_edits import statement_edits
+
+LOOP = """
+def train(model, batches, record):
+    for step, batch in enumerate(batches):
+        if step == 3:
+            break
+        loss = model(batch)
+        loss.backward()
+        average.update(model)
+        optimizer.step()
+        if step % 2 == 0:
+            other.step()
+        model.update_targets()
+        record("loss", loss)
+"""
+
+
+def told(loop: str = LOOP) -> dict[str, str]:
+    tree = ast.parse(loop.strip()).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return {edit.to_do: ast.unparse(edit.edited.tree) for edit in statement_edits(Code(tree, "port.py", "train"))}
+
+
+def test_a_call_moves_across_the_next_one() -> None:
+    found = told()["write `average.update(model)` behind `optimizer.step()`"]
+    assert found.index("average.update(model)") > found.index("optimizer.step()")
+
+
+def test_a_call_moves_into_the_block_beside_it() -> None:
+    found = told()["write `model.update_targets()` inside of `if step % 2 == 0`, behind `other.step()`"]
+    assert "        other.step()\n            model.update_targets()\n        record" in found
+
+
+def test_a_call_moves_out_of_its_block() -> None:
+    assert any(to_do.startswith("write `other.step()` outside of `if step % 2 == 0`") for to_do in told())
+
+
+def test_nothing_is_read_before_it_is_made_and_records_stay() -> None:
+    assert "write `loss.backward()` before `loss = model(batch)`" not in told()
+    assert not any("`record(" in to_do.partition(" behind ")[0] for to_do in told())
+
+
+def test_a_call_is_left_out() -> None:
+    assert "update_targets" not in told()["leave `model.update_targets()` out"]
+
+
+def test_a_call_that_another_object_has_is_added() -> None:
+    cleared = LOOP.replace("other.step()", "other.step()\n            other.clear_grad()")
+    found = told(cleared)["write `optimizer.clear_grad()` behind `loss = model(batch)`"]
+    assert "loss = model(batch)\n        optimizer.clear_grad()\n" in found
+    assert not any("`optimizer.clear_grad()`" in to_do for to_do in told())

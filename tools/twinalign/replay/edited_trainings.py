@@ -1,0 +1,133 @@
+"""The edit of the port's training code with which it trains as the reference does, where both are written otherwise.
+
+The port's whole loop runs in the reference's process, on the reference's model, with all that it calls. If that gives
+the port's curves, what is wrong is in this code, and one edit of it has to give the reference's.
+"""
+
+import ast
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from twinalign.replay.aligned_code import Code, words_of
+from twinalign.replay.budget import BUDGET
+from twinalign.replay.helper_edits import Edit, HelperEdit, edits_of_function, reached, with_edited_function
+from twinalign.replay.helpers import Helpers
+from twinalign.replay.partner_functions import partners
+from twinalign.replay.port_lines import LinesVariant, codes_of
+from twinalign.replay.small_edits import in_calls_of_reference
+from twinalign.replay.statement_edits import statement_edits
+from twinalign.replay.whole_functions import outermost
+
+_SECONDS = 12.0
+"""Of processor time."""
+_OPTIMIZERS = ("optimizer", "optim")
+"""Modules of both frameworks that have the optimizers."""
+_NEAR = 16
+"""So many edits of statements are tried before others."""
+_MOST_FORMS = 6
+Curves = Mapping[str, np.ndarray]
+
+
+class Sides(Protocol):
+    """What was recorded of both sides."""
+
+    port: Curves
+    reference: Curves
+
+
+Gives = Callable[[Curves, LinesVariant], bool]
+
+
+def edited_training(
+    functions: Sequence[Mapping[str, Any]], theirs: Sequence[Code], gives: Gives, sides: Sides
+) -> LinesVariant | None:
+    """The port's loop in place of the reference's, with the edit that gives the reference's curves; None if none does.
+
+    Args:
+        functions: the port's own, as `code_lines.Function` in JSON.
+        theirs: the reference's own functions.
+        gives: whether these curves are those of a variant.
+        sides: has both sides' curves.
+    """
+    until = time.process_time() + _SECONDS
+    forms = itertools.islice(_in_torch(codes_of(functions), theirs), _MOST_FORMS)
+    whole = next((one for one in forms if gives(sides.port, one)), None)
+    if whole is None:
+        return None
+    for edit in _edits(whole, theirs):
+        if time.process_time() > until or BUDGET.is_spent:
+            return None
+        if gives(sides.reference, with_edited_function(whole, edit)):
+            return dataclasses.replace(whole, edit=edit)
+    return None
+
+
+def _in_torch(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVariant]:
+    """The loop with all that the port has, then with the reference's functions that make optimizers, then with all.
+
+    What the port calls may be something that torch has no word for.
+    """
+    pairs = partners(theirs, known)
+    functions_of_both = {other.name: one.name for one, other in pairs if "." not in one.name + other.name}
+    makers = [[code.name for code in side if _makes_optimizer(code)] for side in (known, theirs)]
+    one_maker = {makers[0][0]: makers[1][0]} if len(makers[0]) == len(makers[1]) == 1 else {}
+    methods = {_last(other): _last(one) for one, other in pairs if "." in one.name and "." in other.name}
+    for whole in outermost(known, theirs):
+        plain = Helpers({}, whole.helpers.functions).classes
+        own = {name: other for name, other in whole.helpers.partners.items() if name not in plain}
+        others = {name: other for name, other in functions_of_both.items() if name != whole.lines[0].ours.name}
+        for replacing in ({}, one_maker, others):
+            helpers = Helpers({**own, **replacing}, whole.helpers.functions)
+            yield dataclasses.replace(whole, helpers=helpers, names={**methods, **whole.names})
+
+
+def _makes_optimizer(code: Code) -> bool:
+    nodes = ast.walk(code.tree)
+    return "." not in code.name and any(isinstance(one, ast.Attribute) and one.attr in _OPTIMIZERS for one in nodes)
+
+
+def _last(code: Code) -> str:
+    return code.name.rpartition(".")[2]
+
+
+def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
+    """What exchanges parts or moves a statement comes first, and names and numbers, of which there are many, last."""
+    loop, *called = _running(whole)
+    statements = statement_edits(loop)
+    yield from itertools.islice(statements, _NEAR)
+    own = [code for code in called if code.is_plain and not code.name.endswith("__init__")]
+    helpers = [code for code in called if not code.is_plain]
+    yield from _small(own, names=False)
+    yield from statements
+    yield from _small([loop, *helpers], names=False)
+    yield from _small([*own, loop, *helpers], names=True)
+    trees = [code.tree for code in theirs]
+    for code in (loop, *called):
+        yield from (HelperEdit(code, *edit) for edit in in_calls_of_reference(code.tree.body, trees))
+
+
+def _small(codes: Sequence[Code], names: bool) -> Iterator[HelperEdit]:
+    """Small edits; those that write another name, or all but these."""
+    edits = (edit for code in codes for edit in edits_of_function(code, ()))
+    chosen = (one for one in edits if all(isinstance(part, ast.Name) for part in (one.old, one.new)) == names)
+    yield from sorted(chosen, key=_rank)
+
+
+def _rank(edit: HelperEdit) -> int:
+    same = sorted(words_of(edit.old)) == sorted(words_of(edit.new))
+    return 0 if same else 2 if isinstance(edit.old, ast.Constant) else 1
+
+
+def _running(whole: LinesVariant) -> list[Code]:
+    """The port's own functions that run in its loop, the loop first, and methods of its plain classes."""
+    functions, classes = whole.helpers.alone, whole.helpers.classes
+    found = [functions[name] for name in reached(whole, functions)]
+    names = {node.id for code in found for node in ast.walk(code.tree) if isinstance(node, ast.Name)}
+    for name in classes.keys() & names:
+        found += [code for code in classes[name] if code not in found]
+    return found
