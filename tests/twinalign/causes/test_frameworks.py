@@ -161,6 +161,16 @@ CASES: list[Case] = [
         applied(cls_token=lambda token: token * 0),
         TOKENS,
     ),
+    case(  # which in whole numbers would be zero as well
+        "parameter_initial",
+        unit(
+            lambda s, x: torch.cat([s.cls_token.tanh().expand(4, -1, -1), x], 1),
+            cls_token=nn.Parameter(torch.ones(1, 1, 8)),
+        ),
+        applied(cls_token=lambda token: token * 0),
+        TOKENS,
+        name="below one",
+    ),
     case("in_place_lost", both(in_place), instead(lambda x: x * 2), TOKENS),
     case(
         "norm_of_matrix",

@@ -211,6 +211,14 @@ CASES: list[Case] = [
     case("factor_wrong", both(lambda x: torch.sin(x / 4.0)), instead(lambda x: torch.sin(x / 3.0)), TOKENS, name="1"),
     case("sign_wrong", both(lambda x, y: torch.sin(x - y)), instead(lambda x, y: torch.sin(y + x)), TOKENS, TOKENS),
     case(
+        "sign_wrong",
+        both(lambda x, y: torch.sin(x + y).exp()),
+        instead(lambda x, y: torch.sin(y - x).exp()),
+        TOKENS,
+        TOKENS,
+        name="first term",
+    ),
+    case(
         "operation_swapped", both(lambda x, y: torch.sin(x * y)), instead(lambda x, y: torch.sin(x / y)), TOKENS, TOKENS
     ),
     case("edited_program", both(lambda x: torch.sin(x) + 1), instead(lambda x: x + 1), TOKENS),

@@ -148,6 +148,7 @@ SAMPLES: dict[str, Callable[[Samples], Samples]] = {
     "sample_repeated": lambda samples: itertools.chain([first := next(samples), first], samples),
     "order_swapped": neighbours,
     "sampler_shard": lambda samples: itertools.islice(samples, 1, None, 2),
+    "sampler_shard of four": lambda samples: itertools.islice(samples, 0, None, 4),
     "sampler_order": lambda samples: (list(samples)[i] for i in ()),
     "drop_last": lambda samples: itertools.islice(samples, 5),
     "order_reversed": lambda samples: iter(list(samples)[::-1]),

@@ -110,6 +110,13 @@ def test_constants_that_nobody_knows_are_not_named(found: Any, fault: str, known
     assert fault_found.explanation.text.endswith(text)
 
 
+def test_samples_of_one_rank_are_known_that_the_reference_has_far_behind_those_that_are_compared(found: Any) -> None:
+    (fault,) = found("sampler_shard of four", data_samples="3")
+    assert fault.evidence["order"] == [0, 4, 8]
+    assert fault.explanation is not None
+    assert fault.explanation.id == "sampler_shard"
+
+
 @pytest.mark.parametrize("fault", ["order_shifted", "order_swapped", "drop_last"])
 def test_the_order_is_seen_within_batches(found: Any, fault: str) -> None:
     (fault_found,) = found(fault, batch="2", data_samples="3")

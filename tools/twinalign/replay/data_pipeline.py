@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,28 @@ from twinalign.sides import SIDES
 STAGE = "data"
 MORE_SAMPLES = 4
 """Samples that are read beyond those that are compared, to recognise samples in another order."""
+MOST_RANKS = 8
+"""Of so many ranks one may have the port's samples; the reference's are then read as far as its last one."""
 SAMPLE = "(sample)"
 """Name of the step after the last: what `Case.dataset` does with the image."""
 
 
 @noted
-def record_samples(worker: Any, folder: str) -> dict[str, Any]:
+def record_samples(worker: Any, folder: str, splits: Sequence[str] | None = None, times: int = 1) -> dict[str, Any]:
     """Write the samples of every split; each value of a sample is an array `INDEX.NAME`.
+
+    Args:
+        splits: those that are read, None for all.
+        times: so many times as many are read as are compared, and some more.
 
     Returns:
         `splits`: split → `count`, how many samples were read, and `compared`, how many are to be compared.
     """
     case = worker.fresh_case(STAGE)
     found = {}
-    for split in case.splits:
-        samples = list(itertools.islice(case.dataset(worker.framework, split), case.data_samples + MORE_SAMPLES))
+    for split in case.splits if splits is None else splits:
+        most = case.data_samples * times + MORE_SAMPLES
+        samples = list(itertools.islice(case.dataset(worker.framework, split), most))
         arrays: dict[str, np.ndarray] = {}
         for index, sample in enumerate(samples):
             arrays.update(sample_arrays(worker.backend, sample, f"{index}."))

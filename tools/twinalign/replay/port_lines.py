@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import importlib
 import itertools
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -107,6 +108,19 @@ class LinesVariant:
         return has_number([part for one in self.lines for part in (one.old, one.new)], number)
 
     @property
+    def reads_other_values(self) -> bool:
+        """Whether a line has other names alone, one of them assigned anew by then in the port alone.
+
+        In the reference it is what the function was given: that it gives the port's values there says nothing.
+        """
+        made = {name for one in self.lines for name in _stored(one.new)}
+        return any(
+            _without_names(one.old) == _without_names(one.new) and (_overwritten(one) - made)
+            for one in self.lines
+            if one.old is not None and one.new is not None
+        )
+
+    @property
     def exchanges_blocks(self) -> bool:
         """Whether one side's conditional block as a whole is among what differs."""
         parts = [part for one in self.lines for part in (one.old, one.new)]
@@ -135,6 +149,23 @@ class LinesVariant:
                 stack.callback(self.module.register_forward_pre_hook(made.begun).remove)
                 stack.callback(self.module.register_forward_hook(made.ended).remove)
             yield made
+
+
+def _stored(node: ast.AST | None, before: float = math.inf) -> set[str]:
+    """Names that code assigns, above a line."""
+    names = (one for one in ast.walk(node) if isinstance(one, ast.Name)) if node is not None else ()
+    return {one.id for one in names if isinstance(one.ctx, ast.Store) and one.lineno < before}
+
+
+def _without_names(node: ast.AST) -> str:
+    return re.sub(r"\bid='\w*'", "", ast.dump(node))
+
+
+def _overwritten(one: Difference) -> set[str]:
+    """Names that the port's line reads, and that the port alone has assigned above it."""
+    assert one.new is not None
+    read = {node.id for node in ast.walk(one.new) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return (read & _stored(one.ours.tree, getattr(one.new, "lineno", 0))) - _stored(one.theirs.tree)
 
 
 class Exchange:

@@ -343,7 +343,10 @@ class _Children:
         waiting = self._waiting.get(self._prefix + path if path else "")
         if not waiting or (layer is self._unit.module):
             return forward(*arguments, **keywords)
-        child = waiting.pop(0)
+        with rewriting().unnoticed():
+            return self._recorded(waiting.pop(0), arguments, keywords)
+
+    def _recorded(self, child: Call, arguments: tuple, keywords: dict) -> Any:
         backend = self._unit.backend
         if self._unit.phase == "state":
             self._move_state_of(child)

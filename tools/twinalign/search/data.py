@@ -5,13 +5,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from twinalign.causes.data.samples import explain_labels, explain_order
 from twinalign.causes.data.subject import explain_chain, explain_samples, explain_step
-from twinalign.replay.data_pipeline import SAMPLE, STAGE, keep_pictures, read_samples, record_samples, record_steps
+from twinalign.replay.data_pipeline import (
+    MOST_RANKS,
+    SAMPLE,
+    STAGE,
+    keep_pictures,
+    read_samples,
+    record_samples,
+    record_steps,
+)
 from twinalign.search.components import ComponentContext
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
@@ -39,11 +48,13 @@ class Samples:
     compared: int
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Samples:
+    def read(cls, path: Path, facts: Mapping[str, Any]) -> Samples:
+        """Those in a file of `record_samples`, with what it says of them."""
         items: list[dict[str, np.ndarray]] = [{} for _ in range(facts["count"])]
-        for key, array in arrays.items():
-            index, _, name = key.partition(".")
-            items[int(index)][name] = array
+        with np.load(path, allow_pickle=False) as arrays:
+            for key, array in arrays.items():
+                index, _, name = key.partition(".")
+                items[int(index)][name] = array
         return cls(items, facts["compared"])
 
     @property
@@ -97,9 +108,8 @@ def locate_data(context: ComponentContext) -> list[Fault]:
     for split in found["ref"]["splits"]:
         sides = {}
         for side in SIDES:
-            path = folder / f"{split}_{side}.npz"
-            with np.load(path, allow_pickle=False) as stored:
-                sides[side] = Samples.of(stored, found[side]["splits"].get(split, {"count": 0, "compared": 0}))
+            facts = found[side]["splits"].get(split, {"count": 0, "compared": 0})
+            sides[side] = Samples.read(folder / f"{split}_{side}.npz", facts)
         faults += _Split(context, split, sides["ref"], sides["paddle"]).faults()
         for side in SIDES:
             (folder / f"{split}_{side}.npz").unlink(missing_ok=True)
@@ -121,12 +131,30 @@ class _Split:
         ]
         if not differing and len(self.reference.judged) == len(self.port.judged):
             return []
-        order = order_of(rows(self.port.judged), rows(self.reference.items))
+        order = self._order()
+        if order is None and self._has_later_ones(differing):
+            self.reference = self._read_on()
+            order = self._order()
         if order is not None:
             return [self._order_fault(order)]
         if not differing:
             return [self._fault(None, {"kind": "number of samples", **self._counts()})]
         return self._label_fault(differing) or self._pixel_faults(differing)
+
+    def _order(self) -> list[int] | None:
+        return order_of(rows(self.port.judged), rows(self.reference.items))
+
+    def _has_later_ones(self, differing: Sequence[int]) -> bool:
+        """Whether the first of the port's samples that differ is one that the reference has further on."""
+        return any(
+            same_item(one, self.port.items[at]) for at in differing[:1] for one in self.reference.items[at + 1 :]
+        )
+
+    def _read_on(self) -> Samples:
+        """More of the reference's samples: what one rank of several has lies far apart."""
+        folder, asked = self.context.folder / "data", {"splits": [self.split], "times": MOST_RANKS}
+        answer = self.context.processes["ref"].call(record_samples, folder=str(folder), **asked)
+        return Samples.read(folder / f"{self.split}_ref.npz", answer["splits"][self.split])
 
     def _fault(self, explanation: Any, evidence: dict[str, Any]) -> Fault:
         name = f"dataset.{self.split}"

@@ -197,8 +197,11 @@ def through_type(call: FunctionCall, name: str) -> Any:
 
 
 def rounded(call: FunctionCall, tensor: Any, name: str) -> Any:
-    """A tensor that has gone through another dtype, if it is of floating point."""
-    return tensor.to(getattr(call.torch, name)).to(tensor.dtype) if tensor.is_floating_point() else tensor
+    """A tensor that has gone through another dtype, if it is of floating point; raises ValueError if zeros are left."""
+    found = tensor.to(getattr(call.torch, name)).to(tensor.dtype) if tensor.is_floating_point() else tensor
+    if tensor.any() and not found.any():
+        raise ValueError("nothing of it is left")  # so that it may as well be what was never loaded
+    return found
 
 
 def stored(change_values: Any) -> Any:

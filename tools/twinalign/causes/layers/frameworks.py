@@ -48,8 +48,7 @@ def low_precision(site: Site) -> Changes:
 
 @as_change
 def _rounded_weights(call: FunctionCall, precision: str) -> Any:
-    owned = [name for name in ("weight", "bias") if call.get(name) is not None]
-    return call.run(**{name: rounded(call, call[name], precision) for name in owned})
+    return call.run(**{n: rounded(call, call[n], precision) for n in ("weight", "bias") if call.get(n) is not None})
 
 
 @forward(difference="set_state_dict_not_strict", rank=5)

@@ -152,14 +152,12 @@ def operands(site: Site) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 _SIGNS: dict[str, dict[str, Change]] = {
-    "add": {"minus in place of plus": lambda call: call["input"] - call["other"] * call.get("alpha", 1)},
-    "sub": {
-        "plus in place of minus": lambda call: call["input"] + call["other"] * call.get("alpha", 1),
-        "operands of the difference swapped": lambda call: -call.result,
-    },
-    "neg": {"no minus": lambda call: call["input"]},
-    "mul": {"of the factor": lambda call: -call.result},
-}
+    "add": {"minus in place of plus": lambda call: call["input"] - call["other"] * call.get("alpha", 1),
+            "of the first term": lambda call: call["other"] * call.get("alpha", 1) - call["input"]},
+    "sub": {"plus in place of minus": lambda call: call["input"] + call["other"] * call.get("alpha", 1),
+            "operands of the difference swapped": lambda call: -call.result},
+    "neg": {"no minus": lambda call: call["input"]}, "mul": {"of the factor": lambda call: -call.result},
+}  # fmt: skip
 
 
 @as_change

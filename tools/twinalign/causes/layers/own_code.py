@@ -57,7 +57,7 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     single = [one for one in lines if changes[id(one)] > runs.rounding]
     single += attributes_of(subject.module, subject.unit)
     single = [narrowed(dataclasses.replace(one, spelled=spelled), runs.gives_port) for one in single]
-    yield from map(told, single)
+    yield from (told(one) for one in single if not one.reads_other_values)
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] <= NOTHING and one.lines[0].old is None]
     whole = runs.give_port(lines)

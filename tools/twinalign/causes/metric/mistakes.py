@@ -58,7 +58,7 @@ def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], 
     count = len(subject.labels)
     found: dict[str, Callable[[Outputs, np.ndarray], Given]] = {}
     for left_out in range(1, count // 2 + 1):
-        found[f"the last {left_out}"] = functools.partial(_rows, slice(None, count - left_out))
+        found[f"the last {left_out}"] = functools.partial(_rows, slice(None, -left_out))
         found[f"the first {left_out}"] = functools.partial(_rows, slice(left_out, None))
     for size in range(2, count):
         found[f"the last batch, of less than {size}"] = functools.partial(  # of each part of the samples by itself

@@ -102,30 +102,30 @@ def intercepting(
         stack.callback(torch_module.register_module_forward_pre_hook(mode.before_layer).remove)
         stack.callback(_register_after_layers(mode.after_layer).remove)
         stack.enter_context(mode)
-        if module is None:
-            stack.enter_context(_among(_OF_FUNCTIONS, mode))
+        _ACTIVE.append(mode)
+        stack.callback(_ACTIVE.remove, mode)
         yield mode
 
 
-_OF_FUNCTIONS: list["Interception"] = []
-"""Interceptions of units that are functions; those of a module know from its hooks when it runs."""
-
-
-@contextlib.contextmanager
-def _among(active: list["Interception"], mode: "Interception") -> Iterator[None]:
-    active.append(mode)
-    try:
-        yield
-    finally:
-        active.remove(mode)
+_ACTIVE: list["Interception"] = []
 
 
 @contextlib.contextmanager
 def function_runs(running: bool) -> Iterator[None]:
     """Whether what runs inside the block is the code of a unit that is a function, or only prepares and follows it."""
     with contextlib.ExitStack() as stack:
-        for mode in _OF_FUNCTIONS:
-            stack.enter_context(replaced(mode, "paused", not running))
+        for mode in _ACTIVE:
+            if mode.of_function:  # those of a module know from its hooks when it runs
+                stack.enter_context(replaced(mode, "paused", not running))
+        yield
+
+
+@contextlib.contextmanager
+def unnoticed() -> Iterator[None]:
+    """What runs inside the block, in the middle of a unit, is none of its calls, and takes none of their numbers."""
+    with contextlib.ExitStack() as stack:
+        for mode in _ACTIVE:
+            stack.enter_context(replaced(mode, "paused", True))
         yield
 
 
@@ -144,11 +144,11 @@ class Interception(TorchFunctionMode):
         self, module: torch.nn.Module | None, handle: Callable[[FunctionCall], Any], each: bool = False
     ) -> None:
         super().__init__()
-        self._module = module
+        self._module, self.of_function = module, module is None
         self._handle = handle
         self._counts: Counter[tuple[bool, str]] = Counter()
         # What is done before and after the module runs is none of the unit's calls.
-        self.paused = module is not None
+        self.paused = not self.of_function
         self._each = each
         self._paths = {} if module is None else {id(layer): path for path, layer in module.named_modules()}
         named = () if module is None else (*module.named_parameters(), *module.named_buffers())

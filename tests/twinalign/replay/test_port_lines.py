@@ -1,0 +1,78 @@
+"""What a line of the port is, when it runs in the reference."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.twinalign.causes.module_unit import ModuleUnit
+from tests.twinalign.causes.test_port_lines import INPUT, NAMES
+from tests.twinalign.causes.units import explain
+from twinalign.replay.aligned_code import differences, parsed
+from twinalign.replay.helpers import Helpers
+from twinalign.replay.port_lines import LinesVariant
+
+REFERENCE = """
+def forward(self, given):
+    made = self.proj(given).tanh()
+    made += given
+    return made
+"""
+PORT = """
+def forward(self, x):
+    kept = x
+    x = F.tanh(self.proj(x))
+    x = paddle.add(kept, x)
+    return x
+"""
+
+
+def _lines(reference: str, port: str) -> list[LinesVariant]:
+    theirs, ours = (
+        parsed(reference.strip(), "ref.py", 1, "f", "torch"),
+        parsed(port.strip(), "port.py", 1, "f", "paddle"),
+    )
+    assert theirs is not None
+    assert ours is not None
+    found = [one for one in differences(theirs, ours) if one.old is not None and one.new is not None]
+    return [LinesVariant(one.text, (one,), None, {}, Helpers({}, ())) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("port", "reads"),
+    [
+        (PORT, True),
+        # What the port is given is still what the name says.
+        (PORT.replace("x = F", "y = F").replace("x = paddle.add(kept, x)", "y = paddle.add(x, y)"), False),
+        (PORT.replace("return x", "return x + 1"), False),
+    ],
+    ids=["assigned anew", "as it was given", "says more than a name"],
+)
+def test_a_name_that_the_port_has_assigned_anew_is_not_the_references_parameter(port: str, reads: bool) -> None:
+    (last,) = (one for one in _lines(REFERENCE, port) if isinstance(one.lines[0].new, ast.Return))
+    assert last.reads_other_values is reads
+
+
+def test_what_the_references_parameter_gives_by_chance_is_no_line_of_the_port() -> None:
+    import torch
+    from torch import nn
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.proj = nn.Linear(6, 6)
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            made = self.proj(given).tanh()
+            made += given
+            return made
+
+    unit = ModuleUnit(Sum(), [INPUT], {})
+    unit.port = {"output.0": INPUT}  # the port's sum has lost what the layer returns
+    unit.functions = [  # type: ignore[attr-defined]
+        {"source": PORT.strip(), "file": "port.py", "line": 3, "name": "Sum.forward", "globals": NAMES}
+    ]
+    found = explain(unit)
+    assert found is not None
+    assert found.id in ("layer_missing", "residual_missing")
