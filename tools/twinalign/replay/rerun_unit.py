@@ -45,15 +45,14 @@ class RerunUnit:
         self.constructor: Mapping[str, Any] = report.get("constructor", {})
         self.of_own_weights = bool(report.get("of_own_weights"))
         """Whether both layers have weights, and none of the port's are known to be the reference's."""
-        self._report = report
-        self._pass, self.backend, self._folder = reference, reference.backend, folder
+        self._report, self._pass, self.backend, self._folder = report, reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
         self._children = [reference.stack.calls[number] for number in report["children"]]
         self.child_names = child_names(
             (report["path"], report["child_paths"]), (self._call.path, [child.path for child in self._children])
         )
-        start = len(f"{self._call.path}.") if self._call.path not in ("", FORWARD, LOSS) else 0
-        self.children: Sequence[tuple[str, str]] = [(child.path[start:], child.label) for child in self._children]
+        inside = f"{self._call.path}."
+        self.children: Sequence[tuple[str, str]] = [(c.path.removeprefix(inside), c.label) for c in self._children]
         self.held: Collection[str] = frozenset()
         self.first: dict[str, np.ndarray] = {}
         """What the first run gave, in which nothing was changed."""

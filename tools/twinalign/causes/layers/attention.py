@@ -174,7 +174,7 @@ def window_shift_kept(subject: LayerSubject) -> Iterator[CallVariant]:
     """The window is shifted where it covers the whole map."""
     # Swin shifts by 0 there. Shifted, the map is rolled before the attention and back behind it, and parts that were
     # not neighbours before do not see each other.
-    layers = [site.position for site in subject.layers() if len(site.output.shape) == 3]
+    layers = [site.position for site in subject.named(LAYER) if len(site.output.shape) == 3]
     softmax = [site for site in subject.named("softmax") if _is_square(site.output.shape)]
     middle = layers[:1] or [site.position for site in softmax[:1]]
     shaped = ((site, site.output.shape) for site in subject.named("view", "reshape", "contiguous"))

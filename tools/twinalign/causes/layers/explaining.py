@@ -151,8 +151,7 @@ class _ExaminedUnit(Examined):
                 self.refuted.append(f"{texts}: {variant.detail}" if variant.detail else texts)
             return None
         evidence: dict[str, Any] = {"unexplained_error": proof.before, "remaining_error": proof.after}
-        differences = [cause.difference for cause in sorted(causes, key=lambda cause: cause.id) if cause.difference]
-        if differences:
+        if differences := [one.difference for one in sorted(causes, key=lambda one: one.id) if one.difference]:
             evidence["differences"] = differences
         if proof.confirmed and isinstance(variant, CallVariant):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)

@@ -32,7 +32,7 @@ _FEW = 8
 def layer_missing(site: Site, subject: LayerSubject) -> Changes:
     """A layer is left out."""
     # The port does not call this child layer, or does not use what it returns.
-    library = type(site.arguments["module"]).__module__.startswith("torch.") and not subject.layers()
+    library = type(site.arguments["module"]).__module__.startswith("torch.") and not subject.named(LAYER)
     unused = site.name == LAYER or library or runs_children(subject)
     if site.output.shape == site.shape() and unused and activation_of(site) is None:
         yield site.arguments["path"] or str(site.arguments["kind"]), lambda call: call["input"]
@@ -62,7 +62,7 @@ def _of_port(site: Site, subject: LayerSubject, weights: Mapping[str, Any]) -> C
 
 def runs_children(subject: LayerSubject) -> bool:
     """Whether children compute, which they do where they have no partner that the port calls."""
-    paths = tuple(f"{site.arguments['path']}." for site in subject.layers())
+    paths = tuple(f"{site.arguments['path']}." for site in subject.named(LAYER))
     return any(
         name.startswith(paths)
         for site in subject.sites

@@ -139,14 +139,15 @@ class LayerSubject:
             tensors = list(backend.tensors_in(returned))
             seen = [matching(self.prints, tensor) for tensor in tensors]
             self._seen.update(*seen)
-            known = bool(seen) and all(seen)
             tensors = [] if call.name == HANDED else tensors
             inner = tuple(made[id(tensor)][1].key for tensor in tensors if id(tensor) in made)
             if call.name != UNIT:
                 made.update({id(tensor): (tensor, Value(call.key, at)) for at, tensor in enumerate(tensors)})
             results = backend.facts_of(tensors, call.name_of, made)
             line = line_within(outside)
-            calls.append(Site(call.key, given, results, len(calls), line, call.in_place, known, handing_on=inner))
+            calls.append(
+                Site(call.key, given, results, len(calls), line, call.in_place, bool(seen) and all(seen), 0, inner)
+            )
             return returned
 
         with backend.unchanged(self.module), backend.intercepting(self.module, handle):
@@ -188,9 +189,6 @@ class LayerSubject:
             if not reached.isdisjoint(call.givers):
                 reached.add(call.key)
         return reached
-
-    def layers(self) -> list[Site]:
-        return self.named(operations.LAYER)
 
     def variant(self, detail: str, changes: Mapping[Key, Change]) -> CallVariant:
         return CallVariant(detail, changes, self.module)
@@ -240,8 +238,8 @@ class LayerSubject:
         literals = {float(found) for text in dict.fromkeys(texts) for found in _LITERAL.findall(text)}
         literals |= set(self.port_numbers.values())
         owned = () if self.module is None else (*self.module.named_buffers(), *self.module.named_parameters())
-        ends = wrong_ends(self.port, self.unit.children)
-        return Program(calls, sorted(literals), dict(owned), self.mended is not None, ends)
+        mended, ends = self.mended is not None, wrong_ends(self.port, self.unit.children)
+        return Program(calls, sorted(literals), dict(owned), mended, ends)
 
     @functools.cached_property
     def tried_first(self) -> list[Site]:
