@@ -54,7 +54,7 @@ def scaled_once(given):
 
 
 def test_what_is_called_once_is_written_out_and_gives_the_same() -> None:
-    (made,) = calls_opened(codes(PARTS), [])
+    (made,) = calls_opened(codes(PARTS), [], [])
     text = ast.unparse(made.tree)
     assert "split(" not in text
     assert "scaled(" not in text
@@ -75,7 +75,7 @@ class Model:
         latent, x = self.encode(images)
         return latent + x
 """
-    (made,) = calls_opened(codes(source), [])
+    (made,) = calls_opened(codes(source), [], [])
     assert ast.unparse(made.tree).splitlines()[1:] == [
         "    x = self.embed(images)",
         "    latent = self.norm(x)",
@@ -99,19 +99,19 @@ class Model:
 )
 def test_what_would_be_another_program_stays(source: str) -> None:
     given = codes(source)
-    assert calls_opened(given, []) == given
+    assert calls_opened(given, [], []) == given
 
 
 def test_a_function_that_has_a_partner_stays() -> None:
     theirs, ours = codes(PARTS), codes(PARTS.replace("split", "apart"))
     pairs = [(one, two) for one, two in zip(theirs, ours, strict=True) if "scaled" not in one.name]
-    assert [code.name for code in calls_opened(theirs, pairs)] == ["split", "forward"]
+    assert [code.name for code in calls_opened(theirs, [], pairs)] == ["split", "forward"]
 
 
 def test_a_part_whose_partner_is_the_whole_is_written_out() -> None:
     theirs, ours = codes(PARTS), codes("def forward(x, y):\n    return x, y")
     pairs = [(theirs[0], ours[0])]
-    assert [code.name for code in calls_opened(theirs, pairs)] == ["forward"]
+    assert [code.name for code in calls_opened(theirs, [], pairs)] == ["forward"]
 
 
 def test_a_call_in_a_loop_is_written_out_in_it() -> None:
@@ -127,7 +127,13 @@ def forward(x):
         x = step(x, at)
     return x + moved
 """
-    (made,) = calls_opened(codes(source), [])
+    (made,) = calls_opened(codes(source), [], [])
     scope: dict[str, Any] = {}
     exec(source, scope)
     assert run(made, 5) == scope["forward"](5)
+
+
+def test_a_method_that_is_a_layer_on_the_other_side_stays() -> None:
+    given = codes(PARTS)
+    theirs = codes("class Model:\n    def forward(self, x):\n        return self.split(x)")
+    assert [code.name for code in calls_opened(given, theirs, [])] == ["split", "forward"]

@@ -36,7 +36,7 @@ def test_the_line_inside_is_named_with_what_it_must_be(
 ) -> None:
     fault, line = found(case, tmp_path), line_with(code)
     assert fault.explanation is not None
-    said = f"`{before}` in place of `{after}`, line {line} of helper_cases.py; called by `"
+    said = f"`{before}` in place of `{after}`, line {line} of helper_cases.py"
     assert said in fault.explanation.text
     assert fault.explanation.evidence["lines_of_port"][0][1] == line
     assert fault.suggestion.endswith(f"near helper_cases.py:{line}: write `{after}` in place of `{before}`")

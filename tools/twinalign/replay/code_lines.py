@@ -337,7 +337,7 @@ def _leads_to_known(steps: Sequence[Mapping[str, Any]], known: Sequence[bool]) -
 def same_as_one_of(found: Print, known: Sequence[Print]) -> bool:
     """Whether some of the prints is one of the same values."""
     shape, sample = found
-    alike = [other for of, other in known if tuple(of) == shape and len(other) == len(sample)]  # complex ones have more
+    alike = [other for of, other in known if tuple(of) == shape and len(other) == len(sample)]
     if not alike or not sample:
         return bool(alike)
     ours = np.array(sample)
@@ -347,6 +347,8 @@ def same_as_one_of(found: Print, known: Sequence[Print]) -> bool:
 
 
 def _is_same(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    if ours.shape != theirs.shape:  # complex values have two numbers each
+        return False
     scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
     return bool(np.abs(ours - theirs).max(initial=0.0) <= _SAME * scale)
 

@@ -17,23 +17,30 @@ _LEAST = 2
 _UNLIKE = (ast.FunctionDef, ast.Lambda, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await)
 
 
-def calls_opened(codes: Sequence[Code], pairs: Sequence[tuple[Code, Code]]) -> list[Code]:
+def calls_opened(codes: Sequence[Code], others: Sequence[Code], pairs: Sequence[tuple[Code, Code]]) -> list[Code]:
     """The functions of one side, with those in place of their only call that have no partner on the other side.
 
     Args:
         codes: all functions of one side.
+        others: those of the other side; what they call by its name, be it a layer, stands beside the call of it.
         pairs: functions of this side with those of the other side that may be their partners.
     """
-    others = [two for _, two in pairs]
+    partners = [two for _, two in pairs]
     kept = {
         id(own)
         for own, other in pairs
-        if last_part(own.name) == last_part(other.name) or _is_part(own, codes) == _is_part(other, others)
+        if last_part(own.name) == last_part(other.name) or _is_part(own, codes) == _is_part(other, partners)
     }
+    called = {name for code in others for name in map(_called, ast.walk(code.tree))}
     found = list(codes)
     for helper in codes:
         callers = [code for code in found if code.name != helper.name and _calls(code, helper)]
-        if id(helper) in kept or len(callers) != 1 or len(_calls(callers[0], helper)) != 1:
+        if (
+            id(helper) in kept
+            or last_part(helper.name) in called
+            or len(callers) != 1
+            or len(_calls(callers[0], helper)) != 1
+        ):
             continue
         # What was written out in the helper by now is a part of it.
         current = next(code for code in found if code.name == helper.name and code.file == helper.file)
@@ -53,9 +60,15 @@ def _calls(caller: Code, helper: Code) -> list[ast.Call]:
     name, is_method = last_part(helper.name), "." in helper.name
     if is_method and caller.name.rpartition(".")[0] != helper.name.rpartition(".")[0]:
         return []
-    calls = [node for node in ast.walk(caller.tree) if isinstance(node, ast.Call)]
-    named = [own_attribute(one.func) if is_method else getattr(one.func, "id", None) for one in calls]
-    return [one for one, called in zip(calls, named, strict=True) if called == name]
+    calls = (node for node in ast.walk(caller.tree) if isinstance(node, ast.Call) and _called(node) == name)
+    return [one for one in calls if isinstance(one.func, ast.Attribute) == is_method]
+
+
+def _called(node: ast.AST) -> str | None:
+    """The name of the function, or of the method of the same object, that a node calls; None if it calls neither."""
+    if not isinstance(node, ast.Call):
+        return None
+    return node.func.id if isinstance(node.func, ast.Name) else own_attribute(node.func)
 
 
 def _with_body_of(caller: Code, helper: Code) -> Code | None:

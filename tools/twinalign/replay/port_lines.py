@@ -302,11 +302,11 @@ def _with_calls_opened(
 ) -> tuple[list[Code], list[Code]]:
     """Both sides' functions, with those that have no partner in place of the calls of them."""
     pairs = partners(theirs, ours)
-    opened = calls_opened(theirs, pairs)
+    opened = calls_opened(theirs, ours, pairs)
     if changed := [one for one in opened if all(one is not other for other in theirs)]:
         usual += [] if usual else [run()]
         opened = opened if _is_same(changed, run, usual[0]) else list(theirs)
-    return opened, calls_opened(ours, [(two, one) for one, two in pairs])
+    return opened, calls_opened(ours, theirs, [(two, one) for one, two in pairs])
 
 
 def _written_out(pairs: Sequence[tuple[Code, Code]], run: Callable[[], Any], usual: Sequence[Any]) -> list[Code]:
