@@ -24,8 +24,10 @@ from twinalign.backends.torch.reference_only.operations import (
 from twinalign.replay.code_lines import Print, print_of, same_as_one_of
 from twinalign.replay.wrong_unit import rewriting
 
-Ends = frozenset[tuple[str, int]]
+Ends = Mapping[tuple[str, int], bool]
+"""Path of a child layer that returns what was recorded, and number of its call → whether it is given wrong values."""
 OUTPUT = "", 0
+"""Stands in `Ends` for what the unit returns."""
 _LONG, _NEAR = 200, 3
 """Of a program with more operations than the first, those come first that are at most so many behind a known value."""
 
@@ -39,7 +41,7 @@ class Program:
         literals: numbers that are written in the code of either side.
         parameters: the unit's own parameters and buffers by name.
         mended: whether something is changed already, so that numbers that nobody wrote say nothing.
-        wrong_ends: where wrong values leave the unit's own code, as `wrong_ends` gives them; None if that is not known.
+        wrong_ends: where values leave the unit's own code, as `wrong_ends` gives them; None if that is not known.
     """
 
     operations: list[Site]
@@ -72,25 +74,36 @@ class Program:
 
         What is changed in place may be seen through other tensors, and numbers may steer the code.
         """
-        counts, wrong = Counter[tuple[str, str]](), set[Key]()
+        ends = self.wrong_ends
+        if ends is None or (ends[OUTPUT] and all(one.name != UNIT for one in self.operations)):
+            return {operation.key for operation in self.operations}
+        calls = self._calls_of_layers()
+        entered = {call: key for key, call in calls.items() if key[0] == HANDED}
+        found = {key for key, call in calls.items() if ends.get(call)}
+        wrong = frozenset(found)
+        for operation in reversed(self.operations):
+            leads, names = operation.key in found, list(operation.arguments)
+            if operation.name == UNIT:
+                leads = ends[OUTPUT]
+            elif operation.name == LAYER:
+                names = ["input", "given"] if operation.key in wrong else []
+            elif operation.name != HANDED:
+                leads = leads or _is_seen(operation)
+            if leads:
+                found |= {operation.key, *operation.handing_on, *_givers(operation, names)}
+            call = calls.get(operation.key)
+            if leads and call in entered and call not in ends:  # its code runs, on what it was handed
+                found.add(entered[call])
+        return found
+
+    def _calls_of_layers(self) -> dict[Key, tuple[str, int]]:
+        """Calls that enter or end a child layer's call → the layer's path, and which of its calls that is."""
+        counts, found = Counter[tuple[str, str]](), dict[Key, tuple[str, int]]()
         for operation in self.operations:
             if operation.name in (HANDED, LAYER):
                 path = operation.arguments["path"]
-                wrong |= {operation.key} if (path, counts[operation.name, path]) in (self.wrong_ends or ()) else set()
+                found[operation.key] = path, counts[operation.name, path]
                 counts[operation.name, path] += 1
-        is_output = self.wrong_ends is not None and OUTPUT in self.wrong_ends
-        if self.wrong_ends is None or (is_output and all(one.name != UNIT for one in self.operations)):
-            return {operation.key for operation in self.operations}
-        found = set[Key]()
-        for operation in reversed(self.operations):
-            if operation.name in (HANDED, LAYER):
-                names = ["input", "given"] if operation.key in wrong else []
-                leads = bool(names) or operation.key in found
-            else:
-                names = list(operation.arguments)
-                leads = is_output if operation.name == UNIT else operation.key in found or _is_seen(operation)
-            if leads:
-                found |= {operation.key, *operation.handing_on, *_givers(operation, names)}
         return found
 
     def frontier(self) -> list[Site]:
@@ -130,23 +143,18 @@ class Program:
 
 
 def wrong_ends(wrong: Iterable[str], layers: Sequence[tuple[str, str]]) -> Ends | None:
-    """The child layers that are given wrong values, by their paths in the unit and the numbers of their calls.
+    """Where values leave the unit's own code, and whether they are wrong there; None if something else is wrong.
 
     Args:
         wrong: names of the unit's values that differ.
         layers: path and label of each call of a layer that returns what was recorded, in their order.
-
-    Returns:
-        Those, and `OUTPUT` where the unit returns something wrong; None where anything else is wrong.
     """
-    names, found, counts = list(wrong), set[tuple[str, int]](), Counter[str]()
+    names, found, counts = list(wrong), dict[tuple[str, int], bool](), Counter[str]()
     for path, label in layers:
-        if any(name.startswith(f"input.{label}.") for name in names):
-            found.add((path, counts[path]))
+        found[path, counts[path]] = any(name.startswith(f"input.{label}.") for name in names)
         counts[path] += 1
-    if any(name.startswith("output.") for name in names):
-        found.add(OUTPUT)
-    return frozenset(found) if all(name.startswith(("input.", "output.")) for name in names) else None
+    found[OUTPUT] = any(name.startswith("output.") for name in names)
+    return found if all(name.startswith(("input.", "output.")) for name in names) else None
 
 
 def _is_seen(operation: Site) -> bool:
