@@ -25,18 +25,19 @@ def line_with(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("case", "before", "after", "code"),
+    ("case", "before", "after", "code", "caller"),
     [
-        ("OfLoss", "apart * apart / beta", "0.5 * (apart * apart / beta)", "paddle.where("),
-        ("OfModel", "0.44715 * x ** 3", "0.044715 * x ** 3", "0.44715"),
+        # What the loss calls once is written out in it, so that no line calls it.
+        ("OfLoss", "apart * apart / beta", "0.5 * (apart * apart / beta)", "paddle.where(", ""),
+        ("OfModel", "0.44715 * x ** 3", "0.044715 * x ** 3", "0.44715", "; called by `"),
     ],
 )
 def test_the_line_inside_is_named_with_what_it_must_be(
-    case: str, before: str, after: str, code: str, tmp_path: Path
+    case: str, before: str, after: str, code: str, caller: str, tmp_path: Path
 ) -> None:
     fault, line = found(case, tmp_path), line_with(code)
     assert fault.explanation is not None
-    said = f"`{before}` in place of `{after}`, line {line} of helper_cases.py"
+    said = f"`{before}` in place of `{after}`, line {line} of helper_cases.py{caller}"
     assert said in fault.explanation.text
     assert fault.explanation.evidence["lines_of_port"][0][1] == line
     assert fault.suggestion.endswith(f"near helper_cases.py:{line}: write `{after}` in place of `{before}`")
