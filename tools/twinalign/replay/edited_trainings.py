@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, words_of
+from twinalign.replay.aligned_code import Code, last_part, words_of
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.helper_edits import Edit, HelperEdit, edits_of_function, reached, with_edited_function
 from twinalign.replay.helpers import Helpers
@@ -76,7 +76,9 @@ def _in_torch(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVa
     functions_of_both = {other.name: one.name for one, other in pairs if "." not in one.name + other.name}
     makers = [[code.name for code in side if _makes_optimizer(code)] for side in (known, theirs)]
     one_maker = {makers[0][0]: makers[1][0]} if len(makers[0]) == len(makers[1]) == 1 else {}
-    methods = {_last(other): _last(one) for one, other in pairs if "." in one.name and "." in other.name}
+    methods = {
+        last_part(other.name): last_part(one.name) for one, other in pairs if "." in one.name and "." in other.name
+    }
     for whole in outermost(known, theirs):
         plain = Helpers({}, whole.helpers.functions).classes
         own = {name: other for name, other in whole.helpers.partners.items() if name not in plain}
@@ -89,10 +91,6 @@ def _in_torch(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVa
 def _makes_optimizer(code: Code) -> bool:
     nodes = ast.walk(code.tree)
     return "." not in code.name and any(isinstance(one, ast.Attribute) and one.attr in _OPTIMIZERS for one in nodes)
-
-
-def _last(code: Code) -> str:
-    return code.name.rpartition(".")[2]
 
 
 def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
