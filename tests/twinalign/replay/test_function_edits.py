@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,16 @@ from twinalign.replay.aligned_code import functions_of
 from twinalign.replay.lines_of_components import lines_of_component
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.whole_functions import functions_as_wholes
+
+
+@pytest.fixture(autouse=True)
+def untraced() -> Iterator[None]:
+    """Another test of this process may have left a trace function, under which no functions are noted."""
+    before = sys.gettrace()
+    sys.settrace(None)
+    yield
+    sys.settrace(before)
+
 
 ROWS = ([1.0, 4.0, 2.0], [3.0, 9.0], [5.0, 1.0, 7.0])
 OURS = """
