@@ -78,7 +78,6 @@ class Program:
         if ends is None or (ends[OUTPUT] and all(one.name != UNIT for one in self.operations)):
             return {operation.key for operation in self.operations}
         calls = self._calls_of_layers()
-        entered = {call: key for key, call in calls.items() if key[0] == HANDED}
         found = {key for key, call in calls.items() if ends.get(call)}
         wrong = frozenset(found)
         for operation in reversed(self.operations):
@@ -91,9 +90,9 @@ class Program:
                 leads = leads or _is_seen(operation)
             if leads:
                 found |= {operation.key, *operation.handing_on, *_givers(operation, names)}
-            call = calls.get(operation.key)
-            if leads and call in entered and call not in ends:  # its code runs, on what it was handed
-                found.add(entered[call])
+            if leads and operation.name == LAYER and calls[operation.key] not in ends:
+                entry = self.entry_of(operation)  # its code runs, on what it was handed
+                found |= set() if entry is None else {entry.key}
         return found
 
     def _calls_of_layers(self) -> dict[Key, tuple[str, int]]:
