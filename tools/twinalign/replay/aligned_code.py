@@ -3,6 +3,7 @@
 import ast
 import copy
 import dataclasses
+import functools
 import gc
 import re
 import sys
@@ -47,9 +48,29 @@ class Code:
     functions: Sequence[Any] = ()
     """The reference's function objects of this code: one for each time that a class inside a function was made."""
 
-    @property
+    # A search asks for these hundreds of times of each function, and walking a tree takes milliseconds.
+    @functools.cached_property
     def words(self) -> list[str]:
         return [word for statement in self.tree.body for word in words_of(statement)]
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """Its names, and those of attributes."""
+        return frozenset(
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(self.tree)
+            if isinstance(node, (ast.Name, ast.Attribute))
+        )
+
+    @functools.cached_property
+    def named(self) -> frozenset[str]:
+        """These, and the last parts of what they are names for."""
+        imported = {last_part(node.name) for node in ast.walk(self.tree) if isinstance(node, ast.alias)}
+        return self.names | imported | {last_part(str(value)) for _, value in self.globals.values()}
+
+    @functools.cached_property
+    def calls(self) -> list[ast.Call]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
 
 
 Place = tuple[int, str]

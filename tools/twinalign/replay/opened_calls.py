@@ -31,7 +31,7 @@ def calls_opened(codes: Sequence[Code], others: Sequence[Code], pairs: Sequence[
         for own, other in pairs
         if last_part(own.name) == last_part(other.name) or _is_part(own, codes) == _is_part(other, partners)
     }
-    called = {name for code in others for name in map(_called, ast.walk(code.tree))}
+    called = {name for code in others for name in map(_called, code.calls)}
     found = list(codes)
     for helper in codes:
         callers = [code for code in found if code.name != helper.name and _calls(code, helper)]
@@ -60,7 +60,7 @@ def _calls(caller: Code, helper: Code) -> list[ast.Call]:
     name, is_method = last_part(helper.name), "." in helper.name
     if is_method and caller.name.rpartition(".")[0] != helper.name.rpartition(".")[0]:
         return []
-    calls = (node for node in ast.walk(caller.tree) if isinstance(node, ast.Call) and _called(node) == name)
+    calls = (node for node in caller.calls if _called(node) == name)
     return [one for one in calls if isinstance(one.func, ast.Attribute) == is_method]
 
 

@@ -1,49 +1,75 @@
 """The port's own functions and plain classes, defined in the reference's process for lines that name them."""
 
 import ast
+import dataclasses
 import weakref
 from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any
 
-from twinalign.replay.aligned_code import Code
+from twinalign.replay.aligned_code import Code, last_part
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.line_spelling import HELPER, PADDLE, in_torch
 
-_SPELLED: "weakref.WeakKeyDictionary[Code, tuple[Any, ast.FunctionDef, CodeType]]" = weakref.WeakKeyDictionary()
-"""Function of the port → what it may call, and its form for torch: of many edits each changes one function alone."""
+
+@dataclasses.dataclass(frozen=True)
+class _Spelled:
+    """What a function of the port is in torch's process."""
+
+    named: Any
+    """What it may have called there: of many edits each changes one function alone, and the others stay as they are."""
+    tree: ast.AST
+    names: frozenset[str]
+    made: CodeType
+
+
+_SPELLED: "weakref.WeakKeyDictionary[Code, dict[str, _Spelled]]" = weakref.WeakKeyDictionary()
+"""Function of the port → its form for torch by the name that it has there: a method is called alone or in its class."""
 
 
 def definitions(helpers: Helpers, lines: Sequence[ast.AST]) -> Iterator[CodeType]:
     """What defines the functions and classes that lines in torch's spelling refer to, and those that these refer to."""
     functions, classes = helpers.alone, helpers.classes
-    waiting, defined = list(lines), set[str]()
+    waiting, defined = [_names(line) for line in lines], set[str]()
     while waiting:
-        names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
-        for name in [name for name in (*functions, *classes) if HELPER + name in names - defined]:
+        names = waiting.pop()
+        for name in [
+            name for name in (*functions, *classes) if HELPER + name in names and HELPER + name not in defined
+        ]:
             defined.add(HELPER + name)
             if name in functions:
-                function, made = _function(functions[name], helpers, HELPER + name)
-                waiting.append(function)
-                yield made
+                function = _function(functions[name], helpers, HELPER + name)
+                waiting.append(function.names)
+                yield function.made
                 continue
             tree = ast.parse(f"class {HELPER}{name}: pass").body[0]
-            vars(tree)["body"] = [_function(code, helpers, code.tree.name)[0] for code in classes[name]]
-            waiting.append(tree)
-            yield _compiled(tree, classes[name][0].file)
+            methods = [_function(code, helpers, code.tree.name) for code in classes[name]]
+            vars(tree)["body"] = [method.tree for method in methods]
+            waiting.append(frozenset().union(*(method.names for method in methods)))
+            yield compile(ast.Module([tree], []), classes[name][0].file, "exec")
 
 
-def _function(code: Code, helpers: Helpers, name: str) -> tuple[ast.FunctionDef, CodeType]:
-    known = name, tuple(sorted(helpers.partners.items())), frozenset((*helpers.alone, *helpers.classes))
-    if code not in _SPELLED or _SPELLED[code][0] != known:
+def _names(tree: ast.AST) -> frozenset[str]:
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def _function(code: Code, helpers: Helpers, name: str) -> _Spelled:
+    named, forms = _named(code, helpers), _SPELLED.setdefault(code, {})
+    if name not in forms or forms[name].named != named:
         tree: ast.FunctionDef = in_torch(code.tree, code, None, helpers)
         tree.name = name
         if code.makes_no_graph:
             no_grad = ast.Call(ast.Attribute(ast.Name(PADDLE, ast.Load()), "no_grad", ast.Load()), [], [])
             tree.body = [ast.With([ast.withitem(no_grad)], tree.body)]
-        _SPELLED[code] = known, tree, _compiled(tree, code.file)
-    return _SPELLED[code][1:]
+        made = compile(ast.fix_missing_locations(ast.Module([tree], [])), code.file, "exec")
+        forms[name] = _Spelled(named, tree, _names(tree), made)
+    return forms[name]
 
 
-def _compiled(tree: ast.stmt, file: str) -> CodeType:
-    return compile(ast.fix_missing_locations(ast.Module([tree], [])), file, "exec")
+def _named(code: Code, helpers: Helpers) -> tuple[frozenset[Any], frozenset[Any]]:
+    """What a function of the port may call, and only that: most edits are about functions that it does not."""
+    names = code.named
+    partners = frozenset((name, helpers.partners[name]) for name in names & helpers.partners.keys())
+    alone = ((name, helper.name) for name, helper in helpers.alone.items())
+    own = {(name, full) for name, full in alone if name in names or last_part(full) in names}
+    return partners, frozenset(own | {(name, "") for name in names & helpers.classes.keys()})

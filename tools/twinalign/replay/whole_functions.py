@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, Difference, line_of, words_of
+from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, words_of
 from twinalign.replay.function_edits import edit_of_function
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.likeness import ratio
@@ -121,9 +121,7 @@ def _kind(code: Code) -> tuple[bool, str]:
 
 
 def _reads(code: Code, other: Code) -> bool:
-    name = other.name.rpartition(".")[2]
-    read = (node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in ast.walk(code.tree))
-    return other is not code and name in read
+    return other is not code and last_part(other.name) in code.names
 
 
 def _reached(name: str, calls: Mapping[str, set[str]]) -> set[str]:

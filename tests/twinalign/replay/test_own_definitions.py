@@ -1,0 +1,71 @@
+"""Functions of the port as torch's process defines them for one edit after the other."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from types import CodeType
+
+from twinalign.replay.aligned_code import Code, parsed
+from twinalign.replay.helpers import Helpers
+from twinalign.replay.line_spelling import HELPER
+from twinalign.replay.own_definitions import definitions
+
+
+def function(source: str, name: str, **names: str) -> Code:
+    code = parsed(source, "port.py", 1, name, "paddle", globals={key: ["name", value] for key, value in names.items()})
+    assert code is not None
+    return code
+
+
+def defined(helpers: Helpers, *lines: str) -> dict[str, CodeType]:
+    found: dict[str, CodeType] = {}
+    for made in definitions(helpers, [ast.parse(line) for line in lines]):
+        (body,) = [one for one in made.co_consts if isinstance(one, CodeType)]
+        found[body.co_name.removeprefix(HELPER)] = made
+    return found
+
+
+SCALED = function("def scaled(x):\n    return twice(x) + 1\n", "scaled", twice="port.twice")
+TWICE = function("def twice(x):\n    return 2 * x\n", "twice")
+METHOD = function("def split(self, x):\n    return x[:2]\n", "Attention.split")
+LINE = f"y = {HELPER}scaled(x)"
+
+
+def test_what_an_edit_leaves_as_it_is_is_spelled_once() -> None:
+    one = defined(Helpers({}, [SCALED, TWICE, METHOD]), LINE)
+    # As it stands where a method runs as a whole.
+    alone = dataclasses.replace(METHOD, name="Attention_split")
+    other = defined(Helpers({"another": "theirs"}, [SCALED, TWICE, alone]), LINE)
+    assert one.keys() == {"scaled", "twice"}
+    assert all(other[name] is made for name, made in one.items())
+
+
+def test_what_a_function_calls_may_have_got_a_partner() -> None:
+    one = defined(Helpers({}, [SCALED, TWICE]), LINE)
+    other = defined(Helpers({"twice": "doubled"}, [SCALED]), LINE)
+    assert other.keys() == {"scaled"}
+    assert other["scaled"] is not one["scaled"]
+    scope = {"doubled": lambda x: 20 * x}
+    exec(other["scaled"], scope)
+    assert scope[f"{HELPER}scaled"](1) == 21
+
+
+def test_what_a_function_imports_itself_may_have_got_a_partner() -> None:
+    source = "def importing(x):\n    from port import twice as own\n    return own(x)\n"
+    code, line = function(source, "importing"), f"y = {HELPER}importing(x)"
+    assert defined(Helpers({}, [code, TWICE]), line).keys() == {"importing", "twice"}
+    other = defined(Helpers({"twice": "doubled"}, [code]), line)
+    scope = {"doubled": lambda x: 20 * x}
+    exec(other["importing"], scope)
+    assert scope[f"{HELPER}importing"](1) == 20
+
+
+def test_a_method_that_is_called_alone_and_in_its_class_is_spelled_once_for_each() -> None:
+    made = function("def __init__(self):\n    self.x = 1\n", "Ids.__init__")
+    method = function("def next(self):\n    return self.x\n", "Ids.next")
+    codes = [dataclasses.replace(code, is_plain=True) for code in (made, method)]
+    lines = f"y = {HELPER}Ids_next({HELPER}Ids())"
+    helpers = Helpers({}, codes)
+    one, other = defined(helpers, lines), defined(helpers, lines)
+    assert one["Ids_next"] is other["Ids_next"]
