@@ -1,6 +1,7 @@
 """Find the case that a user names: registered, in a file, or in a module."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -90,17 +91,21 @@ def set_option(case: Case, key: str, text: str) -> None:
 
 def _require_known_names(case: type[Case], reference: str) -> None:
     """Raise InputError for an attribute that is nearly one of `Case`'s, and that the case's own file never reads."""
-    known = [name for name in vars(Case) if not name.startswith("_")]
+    known = tuple(name for name in vars(Case) if not name.startswith("_"))
     kinds = case.__mro__[: case.__mro__.index(Case)]
-    source = "".join(map(_source_of, kinds))
     for kind in kinds:
         for name in vars(kind):
-            near = [] if name.startswith("_") or hasattr(Case, name) else difflib.get_close_matches(name, known, 1, 0.8)
-            if near and not re.search(rf"\.{name}\b", source):
+            near = [] if name.startswith("_") or hasattr(Case, name) else _near(name, known)
+            if near and not re.search(rf"\.{name}\b", "".join(map(_source_of, kinds))):
                 raise InputError(
                     f"case {reference!r}: a Case has no {name!r}, and {kind.__name__} never reads it; did you mean "
                     f"{near[0]!r}? If it is your own, begin its name with _"
                 )
+
+
+@functools.cache  # a search makes the case anew for each thing that it tries
+def _near(name: str, known: tuple[str, ...]) -> list[str]:
+    return difflib.get_close_matches(name, known, 1, 0.8)
 
 
 def _require_known_arguments(case: type[Case], reference: str) -> None:
