@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.twinalign.reports.runs import rich_summary, write_pictures, write_training
+from twinalign.reports import write_report
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS = [
@@ -28,10 +30,20 @@ _FLAGS = [
 @pytest.fixture
 def rich_run(tmp_path: Path) -> Path:
     """The folder of a run with everything that a report can show."""
-    (tmp_path / "summary.json").write_text(json.dumps(rich_summary()))
-    write_pictures(tmp_path)
-    write_training(tmp_path)
-    return tmp_path
+    return _write_rich_run(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def rich_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The report of that run in a language, to be read alone: its plots take seconds to draw."""
+    return functools.cache(lambda code: write_report(_write_rich_run(tmp_path_factory.mktemp("rich")), code))
+
+
+def _write_rich_run(folder: Path) -> Path:
+    (folder / "summary.json").write_text(json.dumps(rich_summary()))
+    write_pictures(folder)
+    write_training(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

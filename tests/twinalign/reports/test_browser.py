@@ -46,8 +46,8 @@ CONTRAST = """() => {
 
 
 @pytest.fixture
-def page_of(opened: Callable[..., Any], rich_run: Path) -> Callable[..., Any]:
-    return lambda width=1440, code="en", **options: opened(write_report(rich_run, code), width, **options)
+def page_of(opened: Callable[..., Any], rich_report: Callable[[str], Path]) -> Callable[..., Any]:
+    return lambda width=1440, code="en", **options: opened(rich_report(code), width, **options)
 
 
 def texts(page: Any, stage_name: str, column: int) -> list[str]:
@@ -262,8 +262,8 @@ def test_print_of_a_stage_that_is_wrong_throughout(opened: Callable[..., Any], t
     assert names.first.bounding_box()["height"] < 30  # a name is not torn into letters for the words beside it
 
 
-def test_reads_without_script(opened: Callable[..., Any], rich_run: Path) -> None:
-    page = opened(write_report(rich_run), java_script_enabled=False)
+def test_reads_without_script(opened: Callable[..., Any], rich_report: Callable[[str], Path]) -> None:
+    page = opened(rich_report("en"), java_script_enabled=False)
     assert page.locator("#stage-forward tbody tr:not(.why)").count() == 20
     assert page.locator("#stage-forward .controls").is_hidden()
 

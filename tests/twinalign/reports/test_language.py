@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -95,8 +95,8 @@ def test_one_and_many() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_page_in_a_language(code: str, rich_run: Path) -> None:
-    page = write_report(rich_run, code).read_text(encoding="utf-8")
+def test_page_in_a_language(code: str, rich_report: Callable[[str], Path]) -> None:
+    page = rich_report(code).read_text(encoding="utf-8")
     assert f'<html lang="{code}">' in page
     say = language(code)
     for key in ("faults", "layers", "curves", "environment", "reading"):
@@ -104,8 +104,8 @@ def test_page_in_a_language(code: str, rich_run: Path) -> None:
     assert say("header.diverged", stage=say("stage.forward")) in page
 
 
-def test_chinese_page_says_what_stays_english(rich_run: Path) -> None:
-    page = write_report(rich_run, "zh").read_text(encoding="utf-8")
+def test_chinese_page_says_what_stays_english(rich_report: Callable[[str], Path]) -> None:
+    page = rich_report("zh").read_text(encoding="utf-8")
     assert "少数尚无译文的细节保持英文原文。" in page
     template_words = re.findall(r"<(?:h2|summary|label|option)[^>]*>([^<]+)<", page)
     assert not [words for words in template_words if re.fullmatch(r"[A-Za-z ,]+", words.strip()) and words.strip()]

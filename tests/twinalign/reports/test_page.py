@@ -79,8 +79,8 @@ def test_names_from_recordings_are_shown_harmlessly(tmp_path: Path) -> None:
     assert "n" * 161 not in page
 
 
-def test_page_asks_for_nothing(rich_run: Path) -> None:
-    page = write_report(rich_run).read_text(encoding="utf-8")
+def test_page_asks_for_nothing(rich_report: Callable[[str], Path]) -> None:
+    page = rich_report("en").read_text(encoding="utf-8")
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policy[1].replace("&#39;", "'").split(";"))
@@ -94,8 +94,8 @@ def test_page_asks_for_nothing(rich_run: Path) -> None:
     assert set(re.findall(r"https?://[^\"' ]+", page)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_every_plot_has_words_and_ids_of_its_own(rich_run: Path) -> None:
-    page = write_report(rich_run).read_text(encoding="utf-8")
+def test_every_plot_has_words_and_ids_of_its_own(rich_report: Callable[[str], Path]) -> None:
+    page = rich_report("en").read_text(encoding="utf-8")
     plots = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     assert len(plots) >= 9
     assert all(re.search(r'role="img".*?<title .*?</title><desc .{30,}?</desc>', plot) for plot in plots)
@@ -304,8 +304,8 @@ def test_right_layers_in_a_long_row_are_folded_around_the_wrong_one(tmp_path: Pa
         assert row == f'{words} <span class="dim"><bdi>{first}</bdi> – <bdi>{last}</bdi></span>'
 
 
-def test_curves_and_outcomes_have_their_verdict(rich_run: Path) -> None:
-    page = write_report(rich_run).read_text(encoding="utf-8")
+def test_curves_and_outcomes_have_their_verdict(rich_report: Callable[[str], Path]) -> None:
+    page = rich_report("en").read_text(encoding="utf-8")
     captions = re.findall(r"<figcaption><b>(.*?)</b> <span class=\"dim\">(.*?)</span>", page)
     assert dict(captions)["train: loss"].endswith("own rounding.")
     assert "aligned: the float64 runs agree (<samp>1.0e-13</samp> relative)" in dict(captions)["backward: loss.loss"]
