@@ -1,7 +1,7 @@
 """Records optimizer steps on given gradients, and the schedule alone, on one side."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ LEAST_STEPS = 3
 SCHEDULED_STEPS = 32
 """Steps for which the schedule is asked, if it answers for so many."""
 _PERIOD = 1021
+_SMALL = 200_000
 # Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
 # Adam, AdamW, NAdam and Adagrad: updates 6e-8 of their root mean square, moments 2e-7, second moments 1.3e-5.
 FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4, "infinity_norm": 1e-6}
@@ -161,6 +162,30 @@ def gradient_of_step(gradient: np.ndarray, step: int) -> np.ndarray:
         return gradient
     pattern = 0.75 + 0.75 * np.sin(np.arange(_PERIOD) * 2.399963 + step)
     return gradient * np.resize(pattern, gradient.shape)
+
+
+class GradientsOfSteps:
+    """Gradients by name, scaled for each step; small ones are kept: a search takes the same steps hundreds of times."""
+
+    def __init__(self, given: Mapping[str, np.ndarray]) -> None:
+        self._given = given
+        self._small: dict[tuple[str, int], np.ndarray] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._given
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def of_step(self, name: str, step: int) -> np.ndarray:
+        """As `gradient_of_step`; not to be written to."""
+        if (known := self._small.get((name, step))) is not None:
+            return known
+        made = gradient_of_step(self._given[name], step)
+        if made.size <= _SMALL:
+            made.flags.writeable = False
+            self._small[name, step] = made
+        return made
 
 
 def quantities(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

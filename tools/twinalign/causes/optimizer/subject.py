@@ -20,7 +20,7 @@ from twinalign.causes.registry import Variant, cause
 from twinalign.files.recordings import Recording, sample
 from twinalign.patching import replaced
 from twinalign.replay.changed_steps import ChangedSteps, Moment, StepChange
-from twinalign.replay.optimizer import STAGE, floors_of, gradient_of_step, quantities, start
+from twinalign.replay.optimizer import STAGE, GradientsOfSteps, floors_of, quantities, start
 from twinalign.replay.own_settings import MOST_VALUES, Values, of_kinds
 
 _TRIED_SIZE = 200_000
@@ -50,7 +50,8 @@ class OptimizerSubject(ChangedSteps, Component):
         rates: Sequence[float],
         facts: Mapping[str, Any],
     ) -> None:
-        self.worker, self.backend, self.gradients = worker, worker.backend, gradients
+        self.worker, self.backend = worker, worker.backend
+        self.gradients: Any = GradientsOfSteps(gradients)
         self.facts, self.rates, self.steps = facts, rates, len(rates)
         self.case = worker.fresh_case(STAGE)
         _, self.parameters, _ = start(worker, self.case, weights)
@@ -113,7 +114,7 @@ class OptimizerSubject(ChangedSteps, Component):
 
     @functools.cache  # noqa: B019 - lives as long as one explanation
     def _squares(self, step: int, name: str) -> float:
-        return float(np.square(gradient_of_step(self.gradients[name], step)).sum()) if name in self.gradients else 0.0
+        return float(np.square(self.gradients.of_step(name, step)).sum()) if name in self.gradients else 0.0
 
     def changed(self, detail: str, **change: Any) -> Variant:
         return self.variant(detail, change=StepChange(**change))
@@ -240,9 +241,8 @@ class OptimizerSubject(ChangedSteps, Component):
         return self._starts[name]
 
     def gradient(self, name: str, step: int) -> Any:
-        if name not in self.gradients:
-            return None
-        return self.backend.to_tensor(gradient_of_step(self.gradients[name], step), "float64", self.worker.device)
+        found = self.gradients.of_step(name, step) if name in self.gradients else None
+        return None if found is None else self.backend.to_tensor(found, "float64", self.worker.device)
 
 
 step_cause = functools.partial(cause, "optimizer", OptimizerSubject)
