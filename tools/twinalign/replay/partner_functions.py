@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from twinalign.replay.aligned_code import LEAST_ALIKE, Code, last_part, own_attribute
+from twinalign.replay.aligned_code import LEAST_ALIKE, Code, last_part
 from twinalign.replay.likeness import ratio
 
 _LIKELY = 0.6
@@ -61,14 +61,20 @@ def _add_called(found: list[tuple[Code, Code]], left: list[Code], right: list[Co
 
 
 def _called(code: Code, others: Sequence[Code]) -> list[Code]:
-    """Those of other functions that a function calls by their names, or as methods of its own object, in order."""
+    """Those of other functions that a function calls by name, or as what a module or its own object has, in order."""
     known: dict[str, list[Code]] = {}
     for other in others:
         known.setdefault(_last_name(other), []).append(other)
     calls = [node.func for node in ast.walk(code.tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda node: (node.lineno, node.col_offset))
-    names = [node.id if isinstance(node, ast.Name) else own_attribute(node) for node in calls]
-    return [known[name][0] for name in dict.fromkeys(names) if name is not None and len(known.get(name, ())) == 1]
+    found = [known[name][0] for node in calls if (name := _name_of(node)) is not None and len(known.get(name, ())) == 1]
+    return list(dict.fromkeys(found))
+
+
+def _name_of(called: ast.expr) -> str | None:
+    if isinstance(called, ast.Attribute):
+        return called.attr if isinstance(called.value, ast.Name) else None
+    return called.id if isinstance(called, ast.Name) else None
 
 
 def _last_name(code: Code) -> str:
