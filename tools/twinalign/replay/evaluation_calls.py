@@ -74,6 +74,40 @@ class EvaluationCalls:
             self.arrays |= arrays
 
 
+class KeptResults:
+    """What layers have returned in an evaluation, for when it runs again and gives them the same."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._kept: dict[tuple[Any, ...], Any] = {}
+        self._size = 0
+
+    def of_run(self, model: Any) -> Callable[..., Any]:
+        """Stands around the calls of one run, as `layer_calls.wrapped` wants it; `model` tells models apart.
+
+        Calls that are given the same are told apart by their order: a layer may have changed between them.
+        """
+        counts: dict[tuple[Any, ...], int] = {}
+
+        def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+            tensors, others = take_apart((arguments, keywords), self._backend.is_tensor)
+            given = model, path, repr(others), *map(self._print, tensors)
+            counts[given] = counts.get(given, 0) + 1
+            place = (*given, counts[given])
+            if place not in self._kept:
+                result = forward(*arguments, **keywords)
+                if self._size > _MOST_KEPT:
+                    return result
+                self._kept[place] = result
+                self._size += sum(t.numel() * 8 for t in self._backend.tensors_in(result))
+            return self._kept[place]
+
+        return around
+
+    def _print(self, tensor: Any) -> tuple[tuple[int, ...], int]:
+        return tuple(tensor.shape), hash(self._backend.to_array(tensor).tobytes())
+
+
 def _is_same(theirs: np.ndarray | None, ours: np.ndarray) -> bool:
     return theirs is not None and distance(theirs, ours) <= _ROUNDING * root_mean_square(theirs)
 

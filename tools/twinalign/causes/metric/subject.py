@@ -9,7 +9,7 @@ import numpy as np
 from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import Component, explain, is_refuted
 from twinalign.patching import replaced
-from twinalign.replay.evaluation_calls import rows_of
+from twinalign.replay.evaluation_calls import KeptResults, rows_of
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.metric import PART, STAGE, numbers_of, outputs_and_labels, parts, sorted_outputs, varied_model
 from twinalign.replay.nested_tensors import put_together, take_apart
@@ -19,7 +19,6 @@ from twinalign.verdict.array_difference import root_mean_square
 Numbers = dict[str, np.ndarray]
 Handler = Callable[[FunctionCall], Any]
 _TOLERANCE = 2e-6
-_MOST_KEPT = 1 << 30
 
 
 def floor_of(number: np.ndarray) -> float:
@@ -60,8 +59,7 @@ class MetricSubject(Component):
         self.groups: Callable[[np.ndarray], list[np.ndarray]] | None = None
         self.training = False
         self._weights = weights
-        self._kept: dict[tuple[int | None, str, int], Any] = {}
-        self._size = 0
+        self._results = KeptResults(self.backend)
 
     def run(self) -> Numbers:
         with contextlib.ExitStack() as stack:
@@ -121,27 +119,15 @@ class MetricSubject(Component):
         return found
 
     def _evaluated(self, variation: int | None) -> Numbers:
-        """The evaluation, with what the model's layers returned the first time unless the model itself is changed."""
+        """The evaluation; unless the model itself is changed, its layers return what they did for the same inputs."""
         model = self._built(variation)
         case = self.worker.fresh_case(STAGE)
         if self.training:
             self.backend.set_training(model, True)
             with replaced(model, "eval", lambda: model), replaced(model, "train", lambda mode=True: model):
                 return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
-        counts: dict[str, int] = {}
-
-        def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
-            counts[path] = counts.get(path, -1) + 1
-            place = (variation, path, counts[path])
-            if place not in self._kept:
-                if self._size > _MOST_KEPT:
-                    return forward(*arguments, **keywords)
-                self._kept[place] = result = forward(*arguments, **keywords)
-                self._size += sum(t.numel() * 8 for t in self.backend.tensors_in(result))
-            return self._kept[place]
-
         children = [(path, layer) for path, layer in self.backend.named_layers(model) if path and "." not in path]
-        with wrapped(children, around):
+        with wrapped(children, self._results.of_run(variation)):
             return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
 
     @property

@@ -1,0 +1,55 @@
+"""Results of layers are used again where an evaluation gives them the same, in whatever order it calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from twinalign.backends import load_backend
+from twinalign.replay.evaluation_calls import KeptResults
+
+
+class Layer:
+    def __init__(self) -> None:
+        self.calls, self.state = 0, 0.0
+
+    def forward(self, x: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+        self.calls += 1
+        return x * factor + self.state
+
+
+@pytest.fixture
+def results() -> KeptResults:
+    return KeptResults(load_backend("torch"))
+
+
+def called(around: Any, layer: Layer, value: float, **keywords: float) -> float:
+    return float(around("policy", layer, layer.forward, (torch.tensor([value]),), keywords))
+
+
+def test_calls_in_another_order_return_what_they_are_given(results: KeptResults) -> None:
+    layer = Layer()
+    first, second = results.of_run(None), results.of_run(None)
+    assert [called(first, layer, value) for value in (1.0, 1.0, 2.0, 3.0)] == [1.0, 1.0, 2.0, 3.0]
+    assert [called(second, layer, value) for value in (1.0, 2.0, 3.0, 4.0)] == [1.0, 2.0, 3.0, 4.0]
+    assert layer.calls == 5
+
+
+def test_other_arguments_and_other_models_are_calls_of_their_own(results: KeptResults) -> None:
+    layer = Layer()
+    assert called(results.of_run(None), layer, 2.0) == 2.0
+    assert called(results.of_run(None), layer, 2.0, factor=3.0) == 6.0
+    assert called(results.of_run(1), layer, 2.0) == 2.0
+    assert layer.calls == 3
+
+
+def test_a_layer_that_changes_between_two_like_calls_is_called_twice(results: KeptResults) -> None:
+    layer = Layer()
+    around = results.of_run(None)
+    assert called(around, layer, 2.0) == 2.0
+    layer.state = 1.0
+    assert called(around, layer, 2.0) == 3.0
+    again = results.of_run(None)
+    assert [called(again, layer, 2.0), called(again, layer, 2.0)] == [2.0, 3.0]
