@@ -62,13 +62,13 @@ def gives_port(variant: LinesVariant) -> bool:
 
 def test_calls_that_come_when_the_time_is_over_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call returns one wrong value, which alone would tell nothing."""
-    clock, edits = [0.0], function_edits.edits_of_function
+    clock, edits = [0.0], function_edits._Calls._edits
 
     def until_the_end(*given: Any) -> Iterator[Any]:
         yield from edits(*given)
         clock[0] = 100.0
 
-    monkeypatch.setattr(function_edits, "edits_of_function", until_the_end)
+    monkeypatch.setattr(function_edits._Calls, "_edits", until_the_end)
     monkeypatch.setattr("time.process_time", lambda: clock[0])
     (found,) = functions_as_wholes([function("width_of", OURS)], functions_of(run), gives_port, run)
     assert found.edit is not None
@@ -82,3 +82,33 @@ def test_lines_of_layers_come_last() -> None:
     functions = [function("Net.forward", layer), function("spread", ours)]
     found = list(lines_of_component(functions, functions_of(run), run, run, lambda variant: False))
     assert [one.lines[0].theirs.name for one in found][:2] == ["spread", "Net.forward"]
+
+
+PRE_EMPHASIS = """
+def load_wave(wave):
+    moved = np.append(wave[0], wave[:-1] - np.float32(0.97) * wave[1:])
+    return ((moved - moved.mean()) * (1.0 / np.sqrt(moved.var() + 1e-5))).astype("float32")
+""".strip()
+WAVES = [np.random.default_rng(seed).standard_normal(200).astype(np.float32) for seed in range(3)]
+
+
+def normalise(wave: np.ndarray) -> np.ndarray:
+    moved = np.concatenate([wave[:1], wave[1:] - np.float32(0.97) * wave[:-1]])
+    return ((moved - np.mean(moved)) / np.sqrt(np.var(moved) + 1e-5)).astype(np.float32)
+
+
+def test_an_edit_may_leave_what_rounding_to_float32_makes() -> None:
+    """Both forms of the normalisation round otherwise."""
+    wrong = [wave.copy() for wave in WAVES]
+
+    def waves(variant: LinesVariant | None = None, moved: float = 0.0) -> dict[str, np.ndarray]:
+        if variant is not None:
+            with variant.apply():
+                return waves()
+        return {str(number): normalise(wave).astype(np.float64) for number, wave in enumerate(wrong)}
+
+    theirs = functions_of(waves)
+    own = function("load_wave", PRE_EMPHASIS) | {"globals": {"np": ["name", "numpy"]}}
+    (found,) = functions_as_wholes([own], theirs, lambda variant: True, waves)
+    assert found.edit is not None
+    assert "`wave[1:] - np.float32(0.97) * wave[:-1]`, line 2 of port.py" in found.edit.text

@@ -54,6 +54,21 @@ def test_a_name_that_the_port_has_assigned_anew_is_not_the_references_parameter(
     assert last.reads_other_values is reads
 
 
+@pytest.mark.parametrize(
+    ("port", "keeps"),
+    [
+        ("return a + (b - b.mean(-1))", True),
+        ("return a + b", False),
+        ("return a + b - b.mean(1) * 2", False),
+    ],
+    ids=["another axis", "a term less", "a factor more"],
+)
+def test_a_line_keeps_operations_if_it_makes_as_many(port: str, keeps: bool) -> None:
+    head = "def forward(self, a, b):\n    "
+    (line,) = _lines(f"{head}return a + b - b.mean(1)", head + port)
+    assert line.keeps_operations is keeps
+
+
 def test_what_the_references_parameter_gives_by_chance_is_no_line_of_the_port() -> None:
     import torch
     from torch import nn

@@ -25,3 +25,66 @@ def test_weights_are_exchanged(line: str, meant: str) -> None:
 def test_a_place_is_one_off(line: str, meant: str) -> None:
     tree = ast.parse(line)
     assert meant in [ast.unparse(new) for old, new in plain_edits([tree], (), ()) if isinstance(old, ast.Call)]
+
+
+def test_what_is_done_to_another_name_is_forgotten_here() -> None:
+    tree = ast.parse("best = policy(norm(state))\nvalue = critic(start, best)")
+    last = tree.body[1]
+    edits = [(ast.unparse(old), ast.unparse(new)) for old, new in plain_edits([last], (), ast.walk(tree))]
+    assert ("start", "norm(start)") in edits
+    first = [ast.unparse(new) for _, new in plain_edits([tree.body[0]], (), ast.walk(tree))]
+    assert "norm(norm(state))" not in first
+
+
+def test_parts_of_tensors_are_exchanged() -> None:
+    tree = ast.parse("y = first(x[0], x[:-1] - 0.9 * x[1:])")
+    edits = [ast.unparse(new) for _, new in plain_edits([tree], (), ())]
+    assert "x[1:] - 0.9 * x[:-1]" in edits
+    assert ast.unparse(tree) == "y = first(x[0], x[:-1] - 0.9 * x[1:])"
+
+
+def test_what_is_made_and_never_read_is_meant_first() -> None:
+    tree = ast.parse("ended = total(dones)\nbefore = shifted(ended)\nkept = rewards * (ended == 0)")
+    edits = [
+        ast.unparse(new) for old, new in plain_edits([tree.body[2]], (), ast.walk(tree)) if isinstance(new, ast.Name)
+    ]
+    assert "before" in edits
+    assert edits.index("before") < edits.index("dones")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("w * (a + b)", "a + w * b"),
+        ("w * (a + b)", "w * a + b"),
+        ("a + w * b", "(a + w) * b"),
+        ("(a - b) * w", "a - b * w"),
+        ("1 - x.pow(2)", "(1 - x).pow(2)"),
+        ("(1 - x).pow(2)", "1 - x.pow(2)"),
+        ("relu(x + y)", "relu(x) + y"),
+        ("relu(x + y)", "x + relu(y)"),
+    ],
+)
+def test_brackets_stand_elsewhere(line: str, meant: str) -> None:
+    tree = ast.parse(line)
+    assert meant in [ast.unparse(new) for _, new in plain_edits([tree], (), ())]
+    assert ast.unparse(tree) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("x.reshape([n, d, h]).transpose([0, 2, 1])", "x.reshape([n, h, d])"),
+        ("x.reshape([n, l, d, h]).transpose([0, 3, 1, 2])", "x.reshape([n, l, h, d]).transpose([0, 2, 1, 3])"),
+        ("x.view(n, l, d, h).permute(0, 3, 1, 2)", "x.view(n, l, h, d).permute(0, 2, 1, 3)"),
+    ],
+)
+def test_axes_are_taken_apart_in_another_order(line: str, meant: str) -> None:
+    tree = ast.parse(line)
+    assert meant in [ast.unparse(new) for _, new in plain_edits([tree], (), ())]
+    assert ast.unparse(tree) == line
+
+
+def test_axes_that_are_no_plain_numbers_are_left_alone() -> None:
+    tree = ast.parse("x.reshape([n, d, h]).transpose([0, axis, 1])")
+    assert "x.reshape([d, n, h])" not in [ast.unparse(new) for _, new in plain_edits([tree], (), ())]

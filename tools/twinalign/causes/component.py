@@ -42,6 +42,7 @@ class Component(abc.ABC):
         impatient: whether `run` may leave out values once one is refuted.
         fits: whether it runs fast enough for constants to be fitted.
         code: the reference's own functions that run.
+        child_names: of the port's child layers → of the reference's.
     """
 
     port: Mapping[str, np.ndarray]
@@ -50,6 +51,7 @@ class Component(abc.ABC):
     impatient = False
     fits = True
     code: Sequence[Code] | None = None
+    child_names: Mapping[str, str] = {}
 
     @abc.abstractmethod
     def run(self) -> Mapping[str, np.ndarray]:

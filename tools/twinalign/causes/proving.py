@@ -206,7 +206,8 @@ def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -
     for cause, variant in examined.candidates(lambda cause: not cause.alone and cause.rank < RANK_OF_NO_NAMES):
         if budget.is_spent or time.process_time() > until:
             break
-        outcome = examined.attempt([cause], variant) if examined.may_name(own[0][1], variant) else None
+        fits = examined.may_name(own[0][1], variant) and not (cause.drops and own[0][1].keeps_operations)
+        outcome = examined.attempt([cause], variant) if fits else None
         if outcome is None or not outcome.proven or not examined.holds(variant):
             continue
         if examined.same(own[0][1], variant, LINES_ALIKE if cause.float32_constants else ALIKE):

@@ -86,6 +86,7 @@ class Cause:
         alone: whether it is tried after all others, without a second one, and must give the port exactly.
         own_code: whether its variants are lines of the port itself, which are tried before all others: what fits then
             is what the port does, and another cause is only another name for it.
+        drops: whether it leaves out an operation, so that it is no name for a line that makes as many.
     """
 
     id: str
@@ -100,6 +101,7 @@ class Cause:
     plain: bool = False
     alone: bool = False
     own_code: bool = False
+    drops: bool = False
 
     def variants(self, subject: Any) -> Iterable[Variant]:
         return self.find(subject) if isinstance(subject, self.subject) and self.where(subject) else ()

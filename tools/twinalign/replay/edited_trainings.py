@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, last_part, words_of
+from twinalign.replay.aligned_code import Code, last_part
 from twinalign.replay.budget import BUDGET
-from twinalign.replay.helper_edits import Edit, HelperEdit, edits_of_function, reached, with_edited_function
+from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits, reached, with_edited_function
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
@@ -34,10 +34,11 @@ Curves = Mapping[str, np.ndarray]
 
 
 class Sides(Protocol):
-    """What was recorded of both sides."""
+    """What was recorded of both sides, and the port's names of child layers → the reference's."""
 
     port: Curves
     reference: Curves
+    child_names: Mapping[str, str]
 
 
 Gives = Callable[[Curves, LinesVariant], bool]
@@ -55,7 +56,7 @@ def edited_training(
         sides: has both sides' curves.
     """
     until = time.process_time() + _SECONDS
-    forms = itertools.islice(_in_torch(codes_of(functions), theirs), _MOST_FORMS)
+    forms = itertools.islice(_in_torch(codes_of(functions), theirs, sides.child_names), _MOST_FORMS)
     whole = next((one for one in forms if gives(sides.port, one)), None)
     if whole is None:
         return None
@@ -67,7 +68,7 @@ def edited_training(
     return None
 
 
-def _in_torch(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVariant]:
+def _in_torch(known: Sequence[Code], theirs: Sequence[Code], layers: Mapping[str, str]) -> Iterator[LinesVariant]:
     """The loop with all that the port has, then with the reference's functions that make optimizers, then with all.
 
     What the port calls may be something that torch has no word for.
@@ -85,7 +86,7 @@ def _in_torch(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVa
         others = {name: other for name, other in functions_of_both.items() if name != whole.lines[0].ours.name}
         for replacing in ({}, one_maker, others):
             helpers = Helpers({**own, **replacing}, whole.helpers.functions)
-            yield dataclasses.replace(whole, helpers=helpers, names={**methods, **whole.names})
+            yield dataclasses.replace(whole, helpers=helpers, names={**methods, **whole.names, **layers})
 
 
 def _makes_optimizer(code: Code) -> bool:
@@ -100,25 +101,13 @@ def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
     yield from itertools.islice(statements, _NEAR)
     own = [code for code in called if code.is_plain and not code.name.endswith("__init__")]
     helpers = [code for code in called if not code.is_plain]
-    yield from _small(own, names=False)
+    yield from ranked_edits(own, (), names=False)
     yield from statements
-    yield from _small([loop, *helpers], names=False)
-    yield from _small([*own, loop, *helpers], names=True)
+    yield from ranked_edits([loop, *helpers], (), names=False)
+    yield from ranked_edits([*own, loop, *helpers], (), names=True)
     trees = [code.tree for code in theirs]
     for code in (loop, *called):
         yield from (HelperEdit(code, *edit) for edit in in_calls_of_reference(code.tree.body, trees))
-
-
-def _small(codes: Sequence[Code], names: bool) -> Iterator[HelperEdit]:
-    """Small edits; those that write another name, or all but these."""
-    edits = (edit for code in codes for edit in edits_of_function(code, ()))
-    chosen = (one for one in edits if all(isinstance(part, ast.Name) for part in (one.old, one.new)) == names)
-    yield from sorted(chosen, key=_rank)
-
-
-def _rank(edit: HelperEdit) -> int:
-    same = sorted(words_of(edit.old)) == sorted(words_of(edit.new))
-    return 0 if same else 2 if isinstance(edit.old, ast.Constant) else 1
 
 
 def _running(whole: LinesVariant) -> list[Code]:

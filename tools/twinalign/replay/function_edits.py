@@ -8,7 +8,7 @@ import ast
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -18,21 +18,23 @@ from twinalign.replay.edits_in_lines import told_inside
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import (
     HelperEdit,
-    edits_of_function,
     is_same,
+    ranked_edits,
     reached,
     read_off,
     with_edited_function,
 )
+from twinalign.replay.own_definitions import definition
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.small_edits import numbers_in
+from twinalign.replay.wrong_results import needed_by_wrong
 
 _SECONDS = 5.0
 """Of processor time, for all edits."""
 _MOST_CALLS, _LEAST_WRONG = 12, 3
 _DEEPEST = 5
-_HOOK = "_twinalign_called"
+_HOOK, _RESULT = "_twinalign_called", ".0"
 Values = Mapping[str, np.ndarray]
 Run = Callable[[LinesVariant | None, float], Values]
 
@@ -49,7 +51,7 @@ def edit_of_function(variant: LinesVariant, run: Run) -> HelperEdit | None:
     right = run(None, 0.0)
     for edit in calls.fitting if calls.wrong >= _LEAST_WRONG else ():
         with contextlib.suppress(Exception):
-            if is_same(run(with_edited_function(variant, edit), 0.0), right):
+            if is_same(run(with_edited_function(variant, edit), 0.0), right, calls.rounded):
                 return edit
     return None
 
@@ -69,12 +71,13 @@ class _Calls:
 
     Attributes:
         wrong: how many values the port's function has given that the reference's has not.
+        rounded: whether some of its values are float32.
         fitting: the edits with which it has always given the reference's; none before the first call that tells.
     """
 
     def __init__(self, variant: LinesVariant) -> None:
         self._variant, self._line = variant, variant.lines[0]
-        self.wrong, self.fitting = 0, list[HelperEdit]()
+        self.wrong, self.rounded, self.fitting = 0, False, list[HelperEdit]()
         self._count, self._is_known, self._inside = 0, False, False
         self._until = time.process_time() + _SECONDS
 
@@ -115,43 +118,63 @@ class _Calls:
 
     def _examine(self, given: Any, named: Any) -> None:
         right = _result(self._original, given, named)
-        port = self._values(self._variant, given, named)
-        self.wrong += sum(not is_same({n: port[n]}, {n: right[n]}) and right[n].size for n in right)
-        if is_same(port, right) and not self._is_known:
+        self.rounded |= any(value.dtype == np.float32 for value in right.values())
+        with self._variant.apply():
+            self._compare(right, given, named)
+
+    def _compare(self, right: Values, given: Any, named: Any) -> None:
+        port = self._values(None, given, named)
+        wrong = [name for name in right if not is_same({name: port[name]}, {name: right[name]})]
+        self.wrong += sum(right[name].size for name in wrong)
+        if not wrong and not self._is_known:
             return
         if self._is_known:
             self.fitting = [edit for edit in self.fitting if self._fits(edit, right, given, named)]
             return
         self._is_known = True
-        for edit in self._edits(right, given, named):
+        for edit in self._edits(right, wrong, given, named):
             if time.process_time() > self._until:
                 return
             if self._fits(edit, right, given, named):
                 self.fitting.append(edit)
 
-    def _edits(self, right: Values, given: Any, named: Any) -> Iterator[HelperEdit]:
+    def _edits(self, right: Values, wrong: Sequence[str], given: Any, named: Any) -> Iterator[HelperEdit]:
+        """What exchanges parts first, then what changes what only wrong results of the function need."""
         helpers = self._variant.helpers.alone
         codes = [helpers[name] for name in reached(self._variant, helpers)]
-        others = numbers_in(ast.walk(self._line.theirs.tree))
+        numbers = numbers_in(ast.walk(self._line.theirs.tree))
 
         def remaining(edit: HelperEdit) -> np.ndarray:
-            found = self._values(with_edited_function(self._variant, edit), given, named)
+            found = self._values(edit, given, named)
             return np.concatenate([(found[n] - right[n]).ravel() for n in right if right[n].dtype.kind == "f"])
 
-        for code in codes:
-            yield from edits_of_function(code, others)
+        results = {name.split(".")[2] for name in wrong if name.startswith(f"{_RESULT}.")}
+        needed = needed_by_wrong(codes[0].tree, results) if codes else set()
+        edits = [edit for names in (False, True) for edit in ranked_edits(codes, numbers, names)]
+        yield from sorted(edits, key=lambda edit: (not edit.exchanges, edit.old not in needed))
         for code in codes if not self.fitting else ():
             yield from read_off(code, remaining)
 
     def _fits(self, edit: HelperEdit, right: Values, given: Any, named: Any) -> bool:
         try:
-            return is_same(self._values(with_edited_function(self._variant, edit), given, named), right)
+            return is_same(self._values(edit, given, named), right)
         except Exception:  # an edit may not run
             return False
 
-    def _values(self, variant: LinesVariant, given: Any, named: Any) -> Values:
-        with variant.apply(), guarded():
-            return _result(self._function, given, named)
+    def _values(self, edit: HelperEdit | None, given: Any, named: Any) -> Values:
+        """What the port's function gives, inside of `apply`, with an edit in it or in what it calls."""
+        made, scope = edit and definition(edit.edited, self._variant.helpers), self._function.__globals__
+        if edit is not None and made is None:
+            with with_edited_function(self._variant, edit).apply(), guarded():
+                return _result(self._function, given, named)
+        try:
+            if made:
+                exec(made, scope)
+            with guarded():
+                return _result(self._function, given, named)
+        finally:
+            if edit is not None and (own := definition(edit.code, self._variant.helpers)):
+                exec(own, scope)
 
 
 def _result(function: Any, given: Any, named: Any) -> Values:
@@ -181,7 +204,8 @@ def _flatten(value: Any, name: str, found: dict[str, np.ndarray], deep: int) -> 
         value = value.detach().cpu().numpy()
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
         array = np.asarray(value)
-        found[name] = array.astype(np.float64) if array.dtype.kind in "fiub" else array
+        keeps = array.dtype == np.float32 or array.dtype.kind not in "fiub"
+        found[name] = array if keeps else array.astype(np.float64)
     elif deep and hasattr(value, "state_dict") and hasattr(value, "modules"):
         _flatten(dict(value.state_dict()), name, found, deep)
     elif deep and isinstance(value, (list, tuple)):

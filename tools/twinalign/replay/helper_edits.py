@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened
+from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened, words_of
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
@@ -27,6 +27,8 @@ _SECONDS = 6.0
 """Of processor time, for all edits."""
 _EXACT = 1e-7
 """Relative: what an edit may leave of the difference to torch's function: constants are written in some digits."""
+_ROUNDED = 1e-6
+"""The same for float32: an image that is normalised in another order of operations."""
 _DRAWS = (0.0, 0.3, 1.0, 3.0)
 """Relative sizes of what inputs are moved by; the first run is on the inputs as they are."""
 _SHOWN, _LONGEST_SHOWN = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript, ast.keyword), 80
@@ -79,6 +81,11 @@ class HelperEdit:
             if isinstance(node, ast.Name) and node.id in names and not hasattr(node, AS_WRITTEN):
                 setattr(node, AS_WRITTEN, names[node.id])
         return shortened(tree)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether both have the same words, in another order."""
+        return sorted(words_of(self.old)) == sorted(words_of(self.new))
 
     @property
     def edited(self) -> Code:
@@ -151,6 +158,26 @@ def edits_of_function(code: Code, numbers: Sequence[float]) -> Iterator[HelperEd
     yield from (HelperEdit(code, *edit) for edit in plain_edits(parts, numbers, ast.walk(code.tree)))
 
 
+def ranked_edits(codes: Iterable[Code], numbers: Sequence[float], names: bool) -> Iterator[HelperEdit]:
+    """Small edits of functions: what exchanges parts first, numbers and factors last, of which one fits by chance.
+
+    Args:
+        names: whether those that write another name, which are many, or the others.
+    """
+    edits = (edit for code in codes for edit in edits_of_function(code, numbers))
+    chosen = (one for one in edits if all(isinstance(part, ast.Name) for part in (one.old, one.new)) == names)
+    yield from sorted(chosen, key=_rank)
+
+
+def _rank(edit: HelperEdit) -> int:
+    if edit.exchanges:
+        return 0
+    if isinstance(edit.old, ast.Constant):
+        return 2
+    scales = isinstance(edit.new, ast.UnaryOp) or isinstance(getattr(edit.new, "op", None), ast.Mult)
+    return 3 if scales and edit.old in ast.iter_child_nodes(edit.new) else 1
+
+
 def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
     """The port's own functions that its line calls, and those that these call, whatever they are called there."""
     found, waiting = list[str](), [(one.new, one.ours) for one in variant.lines if one.new is not None]
@@ -209,6 +236,9 @@ def _flat(found: Values, right: Values) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def is_same(found: Values, right: Values) -> bool:
-    """Whether values agree but for what constants in some digits make."""
-    return found.keys() >= right.keys() and all(difference(found[n], v).relative <= _EXACT for n, v in right.items())
+def is_same(found: Values, right: Values, rounded: bool = False) -> bool:
+    """Whether values agree but for what constants in some digits make, or rounding to float32 (`rounded`: in all)."""
+    shares = {name: _ROUNDED if rounded or value.dtype == np.float32 else _EXACT for name, value in right.items()}
+    return found.keys() >= right.keys() and all(
+        difference(found[name], value).relative <= shares[name] for name, value in right.items()
+    )

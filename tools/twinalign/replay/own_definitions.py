@@ -49,6 +49,12 @@ def definitions(helpers: Helpers, lines: Sequence[ast.AST]) -> Iterator[CodeType
             yield compile(ast.Module([tree], []), classes[name][0].file, "exec")
 
 
+def definition(code: Code, helpers: Helpers) -> CodeType | None:
+    """What defines one of the port's functions, which may have an edit in it; None for a method of a plain class."""
+    name = code.name.replace(".", "_")
+    return _function(code, helpers, HELPER + name).made if name in helpers.alone else None
+
+
 def _names(tree: ast.AST) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 

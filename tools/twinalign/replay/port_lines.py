@@ -99,6 +99,14 @@ class LinesVariant:
         return new < old
 
     @property
+    def keeps_operations(self) -> bool:
+        """Whether each of the port's lines makes as many operations as the one that it replaces."""
+        kinds = ast.BinOp, ast.Call
+        pairs = [[one for one in (line.old, line.new) if one is not None] for line in self.lines]
+        counts = [[sum(isinstance(node, kinds) for node in ast.walk(one)) for one in both] for both in pairs]
+        return bool(counts) and all(len(both) == 2 and both[0] == both[1] for both in counts)
+
+    @property
     def exchanges_numbers(self) -> bool:
         """Whether the port's lines have a number that the reference's have not, and the other way round."""
         return exchanged([one.new for one in self.lines], [one.old for one in self.lines])

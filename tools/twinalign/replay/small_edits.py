@@ -3,7 +3,8 @@
 import ast
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from twinalign.replay.aligned_code import words_of
 from twinalign.replay.likeness import ratio
@@ -21,6 +22,7 @@ _KINDS = (
     ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.Attribute,
     ast.Subscript, ast.IfExp,
 )  # fmt: skip
+_TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 _MOST_ITEMS = 6
 _FACTORS = (0.5, 2.0, -1.0)
 _PARTNER, _MOST_PARTS = 0.3, 60
@@ -54,14 +56,17 @@ def plain_edits(parts: Sequence[ast.AST], numbers: Iterable[float], scope: Itera
     """
     nodes, scope = expressions(parts), list(scope)
     known = list(dict.fromkeys((*numbers_in(nodes), *numbers)))
-    names = list(dict.fromkeys(node.id for node in (*nodes, *scope) if isinstance(node, ast.Name) and _is_read(node)))
+    every = [node for node in (*nodes, *scope) if isinstance(node, ast.Name)]
+    read = {node.id: None for node in every if _is_read(node)}
+    # What the function makes and never reads may have been meant first of all.
+    names = [*dict.fromkeys(node.id for node in every if node.id not in read), *read]
     for node in nodes:
         yield from ((node, _placed(new, node)) for new in _of_constant(node, known))
     for node in nodes:
         others = (*_of_operation(node), *_of_call(node), *_of_list(node), *_of_place(node, scope))
         yield from ((node, _placed(new, node)) for new in others)
     for node in nodes:
-        yield from ((node, _placed(new, node)) for new in _of_name(node, names))
+        yield from ((node, _placed(new, node)) for new in (*_of_name(node, names), *_in_calls_beside(node, scope)))
     for node in filter(_is_computed, nodes):
         yield from ((node, times(node, factor)) for factor in _FACTORS)
         yield node, _placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
@@ -148,6 +153,8 @@ def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
         yield ast.BinOp(node.right, node.op, node.left)
         yield from _with_exchanged_weights(node)
         yield from _with_exchanged_names(node)
+        yield from _with_exchanged_parts(node)
+        yield from _with_other_brackets(node)
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -177,11 +184,107 @@ def _with_exchanged_names(node: ast.expr) -> Iterator[ast.expr]:
         yield made
 
 
+def _with_exchanged_parts(node: ast.expr) -> Iterator[ast.expr]:
+    """Two parts of tensors in each other's place: `x[:-1] - 0.9 * x[1:]` for `x[1:] - 0.9 * x[:-1]`."""
+    parts = [one for one in ast.walk(node) if isinstance(one, ast.Subscript)]
+    for one, other in itertools.combinations(parts[:_MOST_ITEMS], 2):
+        if ast.dump(one) != ast.dump(other) and not {one, other} & {*ast.walk(one.value), *ast.walk(other.value)}:
+            yield _exchanged(node, one, other)
+
+
+def _with_other_brackets(node: ast.BinOp) -> Iterator[ast.expr]:
+    """`a + w * b`, `w * a + b` and `(w + a) * b` for each other, and `1 - x.pow(2)` for `(1 - x).pow(2)` and back."""
+    inner = node.left, node.right
+    if isinstance(one := inner[0], ast.BinOp):
+        yield ast.BinOp(one.left, one.op, ast.BinOp(one.right, node.op, node.right))
+        yield ast.BinOp(ast.BinOp(one.left, node.op, node.right), one.op, one.right)
+    if isinstance(one := inner[1], ast.BinOp):
+        yield ast.BinOp(ast.BinOp(node.left, node.op, one.left), one.op, one.right)
+        yield ast.BinOp(one.left, one.op, ast.BinOp(node.left, node.op, one.right))
+    for at, one in enumerate(inner):
+        if isinstance(one, ast.Call) and (given := _given_to(one)) is not None:
+            yield _with_given(
+                one, ast.BinOp(given, node.op, node.right) if at == 0 else ast.BinOp(node.left, node.op, given)
+            )
+
+
+def _of_call_of_operation(node: ast.Call) -> Iterator[ast.expr]:
+    """What is done to a sum or product is done to one of its parts: `1 - x.pow(2)` for `(1 - x).pow(2)`."""
+    given = _given_to(node)
+    if isinstance(given, ast.BinOp):
+        yield ast.BinOp(given.left, given.op, _with_given(node, given.right))
+        yield ast.BinOp(_with_given(node, given.left), given.op, given.right)
+
+
+def _with_exchanged_sizes(node: ast.Call) -> Iterator[ast.expr]:
+    """Axes taken apart in another order, for the same shape: `x.reshape([n, h, d]).transpose([1, 0, 2])` for
+    `x.reshape([n, d, h]).transpose([2, 0, 1])`."""
+    function = node.func
+    if not isinstance(function, ast.Attribute) or function.attr not in _TRANSPOSING:
+        return
+    inner = function.value
+    if not isinstance(inner, ast.Call) or getattr(inner.func, "attr", "") not in _RESHAPING:
+        return
+    (sizes, reshaped), (axes, transposed) = _listed(inner), _listed(node)
+    places = [axis.value for axis in axes if isinstance(axis, ast.Constant) and type(axis.value) is int]
+    if sorted(places) != [*range(len(sizes))]:
+        return
+    for one, other in itertools.combinations(range(len(sizes)), 2):
+        if ast.dump(sizes[one]) != ast.dump(sizes[other]):
+            places_of = {**dict(zip(places, places, strict=True)), one: other, other: one}
+            made = reshaped([sizes[places_of[at]] for at in range(len(sizes))], inner.func)
+            order = [places_of[place] for place in places]
+            name = ast.Attribute(made, function.attr, ast.Load())
+            yield made if order == sorted(order) else transposed([ast.Constant(at) for at in order], name)
+
+
+def _listed(call: ast.Call) -> tuple[list[ast.expr], Callable[..., ast.Call]]:
+    """The items that a call is given, as a list or one by one, and what makes the call of others."""
+    items = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else None
+
+    def made(others: list[ast.expr], function: ast.expr) -> ast.Call:
+        return ast.Call(function, others if items is None else [ast.List(others, ast.Load())], call.keywords)
+
+    return call.args if items is None else items, made
+
+
+def _given_to(call: ast.Call) -> ast.expr | None:
+    """The tensor that a method or a function is given first."""
+    if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Name):
+        return call.func.value
+    if call.args and isinstance(call.args[0], ast.BinOp):
+        return call.args[0]
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def _with_given(call: ast.Call, given: ast.expr) -> ast.Call:
+    if isinstance(call.func, ast.Attribute) and _given_to(call) is call.func.value:
+        return ast.Call(ast.Attribute(given, call.func.attr, ast.Load()), call.args, call.keywords)
+    return ast.Call(call.func, [given, *call.args[1:]], call.keywords)
+
+
+def _exchanged(node: ast.AST, one: ast.expr, other: ast.expr) -> Any:
+    """A copy of a tree with two of its nodes in each other's place."""
+    if node is one or node is other:
+        return other if node is one else one
+    made = copy.copy(node)
+    for field, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            setattr(made, field, _exchanged(value, one, other))
+        elif isinstance(value, list):
+            setattr(
+                made, field, [_exchanged(item, one, other) if isinstance(item, ast.AST) else item for item in value]
+            )
+    return made
+
+
 def _of_call(node: ast.expr) -> Iterator[ast.expr]:
     """Another function of its kind, other places for two arguments, one argument less, or no call."""
     if not isinstance(node, ast.Call):
         return
     yield from node.args[:1]
+    yield from _of_call_of_operation(node)
+    yield from _with_exchanged_sizes(node)
     if isinstance(node.func, ast.Attribute):
         for kin in (kin for kin in _KINS if node.func.attr in kin):
             for name in kin:
@@ -256,6 +359,20 @@ def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
     is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
     if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
+
+
+def _in_calls_beside(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
+    """A name in a call that the function makes of another name: `self.norm(first)` for `first`, beside
+    `self.norm(second)`."""
+    if not isinstance(node, ast.Name):
+        return
+    found: dict[str, ast.Call] = {}
+    for one in scope:
+        if isinstance(one, ast.Call) and len(one.args) == 1 and not one.keywords and isinstance(one.args[0], ast.Name):
+            if one.args[0] is node:
+                return
+            found.setdefault(ast.dump(one.func), one)
+    yield from (ast.Call(one.func, [node], []) for one in found.values())
 
 
 def _usual(value: float, numbers: Sequence[float]) -> Iterator[float]:

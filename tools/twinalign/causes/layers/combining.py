@@ -132,11 +132,11 @@ def _scaled(shape: tuple[int, ...]) -> Tables:
 enter_edits("forward", (
     ("residual_missing", "one side of a sum of two tensors, such as a residual connection, is left out or zero",
      ("add",), made({"the first operand": lambda call: call["other"] * call.get("alpha", 1),
-                     "the second operand": taken_for_input}, is_residual), {}),
+                     "the second operand": taken_for_input}, is_residual), {"drops": True}),
     ("term_missing", "one term of a sum is left out", ("add", "sub"),
      made({"the first operand": lambda call: call.result - call["input"],
            "the second operand": lambda call: call["input"] + 0},
-          lambda site: operands(site) is not None and not is_residual(site) and not learned(site)), {}),
+          lambda site: operands(site) is not None and not is_residual(site) and not learned(site)), {"drops": True}),
     ("learned_factor_missing", "a learned factor, such as a layer scale, is left out", ("mul", "div"),
      lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),
     ("learned_factor_form", "a learned factor is applied in another form", ("mul", "div"), _learned_otherwise, {}),
