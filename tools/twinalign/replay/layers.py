@@ -13,6 +13,7 @@ import numpy as np
 from twinalign.backends.layer_classes import full_name
 from twinalign.case.definition import Case
 from twinalign.files.recordings import save_npz
+from twinalign.replay.aligned_code import last_part
 from twinalign.replay.case_run import MOVED, PLAIN, CaseRun
 from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
@@ -172,8 +173,20 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),
+        "own_names": _own_names(run, unit),
         "constructor": constructor_of(unit.layer) if tables else {},
     }
+
+
+def _own_names(run: CaseRun, unit: ForcedCall) -> dict[str, str]:
+    """Names of parameters and buffers that a layer holds itself → in the reference, where they differ alone."""
+    found = {}
+    for name in run.backend.own_state(unit.layer) if unit.layer is not None else ():
+        parts = run.canonical.parts(f"{unit.path}.{name}".lstrip("."))
+        plain = [one for one in parts if not one.transposed and (one.rows, one.place, one.shapes) == (None,) * 3]
+        if len(parts) == len(plain) == 1:
+            found[name.lstrip("_")] = last_part(plain[0].name)
+    return {name: other for name, other in found.items() if name != other}
 
 
 def _weights_alone(run: CaseRun, unit: ForcedCall) -> dict[str, np.ndarray]:

@@ -48,9 +48,8 @@ class RerunUnit:
         self._report, self._pass, self.backend, self._folder = report, reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
         self._children = [reference.stack.calls[number] for number in report["children"]]
-        self.child_names = child_names(
-            (report["path"], report["child_paths"]), (self._call.path, [child.path for child in self._children])
-        )
+        paths = self._call.path, [child.path for child in self._children]
+        self.names = child_names((report["path"], report["child_paths"]), paths) | report["own_names"]
         inside = f"{self._call.path}."
         self.children: Sequence[tuple[str, str]] = [(c.path.removeprefix(inside), c.label) for c in self._children]
         self.held: Collection[str] = frozenset()

@@ -39,8 +39,8 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
 
     What says no more than that a conditional block is another one is not told yet, but returned.
     """
-    # What the port's layer has under names of its own: child layers by those of their partners, and plain values.
-    names = {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
+    # What the port's layer has under names of its own: layers and tensors by those of their partners, and plain values.
+    names = {**getattr(subject.unit, "names", {}), **subject.unit.facts}
     lines = lines_of(getattr(subject.unit, "functions", ()), subject.run, subject.module, names, steps=steps)
     if steps and not lines:
         return False
