@@ -85,3 +85,87 @@ def test_a_fault_that_the_second_step_shows_is_located(tmp_path: Path) -> None:
 def test_the_constant_of_a_function_is_no_fault_and_another_slope_is_one(tmp_path: Path) -> None:
     assert found(tmp_path) == {}
     assert ("", "forward") in found(tmp_path, slope="1.0001")
+
+
+TARGETS = """
+from twinalign import Case
+
+class Targets(Case):
+    name = "targets"
+    right = False
+    float64_train_steps = 4
+    steps = 3
+
+    def reference(self):
+        import torch
+        from torch import nn
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.online, self.target = nn.Linear(4, 3), nn.Linear(4, 3)
+                self.target.load_state_dict(self.online.state_dict())
+
+            def forward(self, x, after):
+                return self.online(x), self.target(after).detach()
+
+        return Model()
+
+    def reproduced(self):
+        from paddle import nn
+        right = self.right
+
+        class Model(nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.online, self.target = nn.Linear(4, 3), nn.Linear(4, 3)
+                self.target.set_state_dict(self.online.state_dict())
+
+            def forward(self, x, after):
+                return self.online(x), (self.target if right else self.online)(after).detach()
+
+        return Model()
+
+    def inputs(self, rng):
+        return {name: rng.standard_normal((5, 4), dtype="float32") for name in ("x", "after")}
+
+    def loss(self, outputs, inputs, framework):
+        return (outputs[0] - 0.9 * outputs[1] - 1).square().mean()
+
+    def optimizer(self, parameters, framework):
+        if framework == "torch":
+            import torch
+            return torch.optim.SGD(parameters, lr=0.1)
+        import paddle
+        return paddle.optimizer.SGD(0.1, parameters=parameters)
+
+    def train(self, framework, model, record, steps=None):
+        import numpy as np
+        optimizer = self.optimizer(model.online.parameters(), framework)
+        rng = np.random.default_rng(4)
+        for _ in range(steps or 4):
+            given = [rng.standard_normal((5, 4)) for _ in range(2)]
+            if framework == "torch":
+                import torch
+                given = [torch.from_numpy(one).to(model.online.weight.dtype) for one in given]
+            else:
+                import paddle
+                given = [paddle.to_tensor(one).astype(model.online.weight.dtype) for one in given]
+            loss = self.loss(model(*given), None, framework)
+            record("loss", float(loss))
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad() if framework == "paddle" else optimizer.zero_grad()
+        return {}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("right", "wrong"), [("true", []), ("false", [("", "forward")])])
+def test_a_network_in_anothers_place_is_located_where_both_differ(right: str, wrong: list, tmp_path: Path) -> None:
+    """Both begin equal, so that the first step shows nothing, and the training alone does."""
+    (tmp_path / "case.py").write_text(TARGETS)
+    given = {"stages": ("backward", "train"), "options": {"right": right}}
+    faults = locate(RunSettings(f"{tmp_path / 'case.py'}:Targets", tmp_path / "out", **given), explain=False).faults
+    assert [(fault.paddle_layer, fault.phase) for fault in faults] == wrong
+    assert all("shows on the inputs of step 1" in fault.evidence["notes"][0] for fault in faults)

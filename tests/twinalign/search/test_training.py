@@ -101,6 +101,15 @@ def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
     assert faults("", tmp_path) == []
 
 
+@pytest.mark.slow
+def test_batches_that_an_input_pipeline_rounds_are_no_alarm_and_hide_no_fault(tmp_path: Path) -> None:
+    assert faults("", tmp_path, rounded="true") == []
+    (found,) = faults("training_rate", tmp_path, rounded="true")
+    assert found.explanation is not None, found.evidence
+    assert found.explanation.id == "training_rate"
+    assert "batch_rms" not in found.evidence["values"]
+
+
 @pytest.mark.parametrize("fault", ["", "step_twice"])
 def test_a_training_whose_first_gradient_a_wrong_layer_explains_is_not_searched(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

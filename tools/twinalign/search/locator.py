@@ -136,7 +136,8 @@ class Locator:
         layers = result.layers.get(description["parts"].get("backward", ""))
         left_out = layers.left_out if layers is not None else None
         result.faults = [*ties.faults(result.faults, left_out), *result.faults]
-        if "backward" in self._model_stages(wanted) and not result.faults and not result.not_searched:
+        unexplained = all(fault.phase == "train" and fault.explanation is None for fault in result.faults)
+        if "backward" in self._model_stages(wanted) and unexplained and not result.not_searched:
             self._search_later_steps(result, explain)
         if any(fault.phase != "train" for fault in result.faults):
             # Other faults show in the training too; it counts as a fault only with a cause of its own.
@@ -235,20 +236,24 @@ class Locator:
             self._recorder.processes[side].call(build_in_float64, wanted=wanted)
 
     def _search_later_steps(self, result: LocateResult, explain: bool) -> None:
-        """Search the layers on inputs and weights of later steps: the first step may not show a fault."""
-        steps, step = self._use_inputs_of(0), 1
+        """Search the layers on inputs and weights of later steps: the first step may not show a fault.
+
+        Target networks and moving averages begin equal to what they follow: a training alone may show that one stands
+        in the other's place.
+        """
+        before, steps, step = len(result.faults), self._use_inputs_of(0), 1
         if steps < 2:
             return
         weights = self._weights[self._recorder.description["parts"]["backward"]]
         folder = self._folder / "weights"
         given = {"weights": weights["ref"], "folder": str(folder)}
         moved = self._recorder.processes["ref"].call(reference_later_weights, **given)["steps"]
-        while not result.faults and step < steps:
+        while len(result.faults) == before and step < steps:
             self._use_inputs_of(step)
             self._progress("both", f"the inputs of step {step}")
             later = self._weights_of_step(weights, folder, step) if step <= moved else weights
             self._search_layers(result, "backward", explain, backward=True, weights=later)
-            for fault in result.faults:
+            for fault in result.faults[before:]:
                 fault.evidence[LATER_STEP] = step
                 fault.note(f"shows on the inputs of step {step}, and not on those of the steps before")
             step += 1

@@ -8,6 +8,7 @@ import numpy as np
 
 from twinalign.causes.registry import Explanation
 from twinalign.causes.training.subject import explain_training
+from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM
 from twinalign.processes.side_process import ChildError
 from twinalign.replay.training import STAGE, floors_of, read_curves, record_curves, wrong_curves
@@ -16,8 +17,11 @@ from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
 from twinalign.sides import SIDES
+from twinalign.verdict.array_difference import distance, root_mean_square
 
 TRAINING = "train"
+_OF_FLOAT32 = 1e-6
+"""Relative to the batches: what rounding in an input pipeline in float32 may make."""
 
 
 def locate_training(context: ComponentContext) -> list[Fault]:
@@ -41,9 +45,12 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
     wrong = wrong_curves(paths, context.allowances)
-    faults: list[Fault] = []
-    if wrong or _batches_kept(context):
-        faults = _data_faults(context, wrong) or [_fault(context, wrong, paths, facts)]
+    faults = _data_faults(context, wrong) if wrong else []
+    if not faults and _batches_are_rounded(wrong, paths):
+        _train_on_same_batches(context, paths)
+        wrong = wrong_curves(paths, context.allowances)
+    if not faults and (wrong or _batches_kept(context)):
+        faults = [_fault(context, wrong, paths, facts)]
     for path in paths.values():
         path.unlink(missing_ok=True)
     return faults
@@ -65,6 +72,23 @@ def _not_as_recorded(recorded: Mapping[str, np.ndarray], path: Path) -> str:
     return ""
 
 
+def _batches_are_rounded(wrong: Mapping[str, Any], paths: Mapping[str, Path]) -> bool:
+    """Whether the batches differ, and by no more than what an input pipeline in float32 makes of the same samples."""
+    if BATCH_RMS not in wrong:
+        return False
+    theirs, ours = (read_curves(paths[side])[0].get(BATCH_RMS, np.zeros(0)) for side in SIDES)
+    return theirs.shape == ours.shape and distance(theirs, ours) <= _OF_FLOAT32 * root_mean_square(theirs)
+
+
+def _train_on_same_batches(context: ComponentContext, paths: Mapping[str, Path]) -> None:
+    """Record both sides' curves once more, the port's with the reference's batches: float64 then tells what differs."""
+    kept = str(context.folder / "batches.npz")
+    for side, plan in zip(SIDES, ({"keep": kept}, {"data": kept}), strict=True):
+        given = {"weights": context.weights[STAGE][side], "path": str(paths[side]), "repeat": side == "ref"}
+        context.processes[side].call(record_curves, plan=plan, **given)
+    Path(kept).unlink(missing_ok=True)
+
+
 def _data_faults(context: ComponentContext, wrong: Mapping[str, Any]) -> list[Fault]:
     """Faults of the input pipeline, if the batches differ and the case has a data stage that is not searched anyway."""
     if BATCH_RMS not in wrong or "data" in context.searched or "data" not in context.stages or _batches_kept(context):
@@ -80,6 +104,7 @@ def _fault(
     explanation = _batches_kept(context) if context.explain else None
     if explanation is None and not (context.layer_is_wrong and _begins_before_the_optimizer(wrong)):
         given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), "facts": facts}
+        given["names"] = CanonicalNames.of(weights["paddle"]).children()
         explanation = context.explanation(explain_training, weights=weights["ref"], **given)
     if explanation is None and not context.is_wrong_before:
         try:
