@@ -10,6 +10,7 @@ import numpy as np
 
 from twinalign.case.calling import named_values
 from twinalign.case.definition import Steps
+from twinalign.errors import InputError
 from twinalign.files.recordings import save_npz
 from twinalign.replay.code_lines import noted
 from twinalign.sides import SIDES
@@ -124,9 +125,18 @@ def record_steps(
                 except Exception as error:  # a port's step that fails is a finding
                     entry["error"] = f"{type(error).__name__}: {error}"[:300]
                     break
-                arrays[f"{key}.{number}"] = as_array(worker.backend, value)
+                arrays[f"{key}.{number}"] = _image(worker.backend, value, f"{split}, image {image!r}, step {name!r}")
     save_npz(Path(path), arrays)
     return {"steps": described}
+
+
+def _image(backend: Any, value: Any, step: str) -> np.ndarray:
+    if isinstance(value, (tuple, list, dict)):
+        raise InputError(
+            f"preprocessing of {step} returns a {type(value).__name__}; "
+            "let each step return one Pillow image, array or tensor, and give several images steps of their own"
+        )
+    return as_array(backend, value)
 
 
 def as_array(backend: Any, value: Any) -> np.ndarray:

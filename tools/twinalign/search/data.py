@@ -12,6 +12,7 @@ import numpy as np
 
 from twinalign.causes.data.samples import explain_labels, explain_order
 from twinalign.causes.data.subject import explain_chain, explain_samples, explain_step
+from twinalign.errors import InputError
 from twinalign.replay.data_pipeline import (
     MOST_RANKS,
     SAMPLE,
@@ -21,7 +22,7 @@ from twinalign.replay.data_pipeline import (
     record_samples,
     record_steps,
 )
-from twinalign.search.components import ComponentContext
+from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -219,8 +220,11 @@ class _Split:
 
     def _steps(self, side: str, indices: list[int], given: str | None = None) -> dict[str, list[dict[str, Any]]]:
         path = self._file(side, "_forced" if given else "")
-        call = self.context.processes[side].call
-        return dict(call(record_steps, split=self.split, indices=indices, path=path, given=given)["steps"])
+        asked = {"split": self.split, "indices": indices, "path": path, "given": given}
+        try:
+            return dict(self.context.processes[side].call(record_steps, **asked)["steps"])
+        except InputError as error:  # the stages that the run has judged stand
+            raise NotSearchedError(str(error)) from error
 
     def _step_faults(self, shared: list[str], reference: Mapping[str, Any], forced: Mapping[str, Any]) -> list[Fault]:
         """One fault for each step, by name, that returns something else for the reference's input."""
