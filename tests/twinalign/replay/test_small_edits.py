@@ -88,3 +88,10 @@ def test_axes_are_taken_apart_in_another_order(line: str, meant: str) -> None:
 def test_axes_that_are_no_plain_numbers_are_left_alone() -> None:
     tree = ast.parse("x.reshape([n, d, h]).transpose([0, axis, 1])")
     assert "x.reshape([d, n, h])" not in [ast.unparse(new) for _, new in plain_edits([tree], (), ())]
+
+
+def test_a_tensor_is_not_given_its_own_shape() -> None:
+    tree = ast.parse("x.reshape([x.shape[0], x.shape[2], x.shape[1]]).transpose([0, 2, 1])")
+    assert "x.reshape([x.shape[0], x.shape[1], x.shape[2]])" not in [
+        ast.unparse(n) for _, n in plain_edits([tree], (), ())
+    ]

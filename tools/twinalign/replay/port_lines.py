@@ -100,10 +100,12 @@ class LinesVariant:
 
     @property
     def keeps_operations(self) -> bool:
-        """Whether each of the port's lines makes as many operations as the one that it replaces."""
+        """Whether each of the port's lines makes as many operations as the one in other words that it replaces."""
         kinds = ast.BinOp, ast.Call
         pairs = [[one for one in (line.old, line.new) if one is not None] for line in self.lines]
         counts = [[sum(isinstance(node, kinds) for node in ast.walk(one)) for one in both] for both in pairs]
+        if any(line.has_same_words for line in self.lines):
+            return False
         return bool(counts) and all(len(both) == 2 and both[0] == both[1] for both in counts)
 
     @property

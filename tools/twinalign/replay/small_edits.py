@@ -233,6 +233,9 @@ def _with_exchanged_sizes(node: ast.Call) -> Iterator[ast.expr]:
         if ast.dump(sizes[one]) != ast.dump(sizes[other]):
             places_of = {**dict(zip(places, places, strict=True)), one: other, other: one}
             made = reshaped([sizes[places_of[at]] for at in range(len(sizes))], inner.func)
+            own = [f"{ast.unparse(inner.func).rpartition('.')[0]}.shape[{at}]" for at in range(len(sizes))]
+            if [ast.unparse(size) for size in _listed(made)[0]] == own:
+                continue  # a tensor has its own shape without that
             order = [places_of[place] for place in places]
             name = ast.Attribute(made, function.attr, ast.Load())
             yield made if order == sorted(order) else transposed([ast.Constant(at) for at in order], name)
