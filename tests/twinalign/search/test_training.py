@@ -104,6 +104,7 @@ def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_batches_that_an_input_pipeline_rounds_are_no_alarm_and_hide_no_fault(tmp_path: Path) -> None:
     assert faults("", tmp_path, rounded="true") == []
+    assert faults("", tmp_path, rounded="true", clip_norm="0.3") == []
     (found,) = faults("training_rate", tmp_path, rounded="true")
     assert found.explanation is not None, found.evidence
     assert found.explanation.id == "training_rate"

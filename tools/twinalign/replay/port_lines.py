@@ -101,12 +101,9 @@ class LinesVariant:
     @property
     def keeps_operations(self) -> bool:
         """Whether each of the port's lines makes as many operations as the one in other words that it replaces."""
-        kinds = ast.BinOp, ast.Call
-        pairs = [[one for one in (line.old, line.new) if one is not None] for line in self.lines]
-        counts = [[sum(isinstance(node, kinds) for node in ast.walk(one)) for one in both] for both in pairs]
-        if any(line.has_same_words for line in self.lines):
+        if not self.lines or any(line.has_same_words for line in self.lines):
             return False
-        return bool(counts) and all(len(both) == 2 and both[0] == both[1] for both in counts)
+        return all(_operations(line.old) == _operations(line.new) is not None for line in self.lines)
 
     @property
     def exchanges_numbers(self) -> bool:
@@ -159,6 +156,11 @@ class LinesVariant:
                 stack.callback(self.module.register_forward_pre_hook(made.begun).remove)
                 stack.callback(self.module.register_forward_hook(made.ended).remove)
             yield made
+
+
+def _operations(node: ast.AST | None) -> int | None:
+    """How many operations and calls a piece of code makes; None for no code."""
+    return None if node is None else sum(isinstance(one, (ast.BinOp, ast.Call)) for one in ast.walk(node))
 
 
 def _stored(node: ast.AST | None, before: float = math.inf) -> set[str]:

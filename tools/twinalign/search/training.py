@@ -47,7 +47,7 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     wrong = wrong_curves(paths, context.allowances)
     faults = _data_faults(context, wrong) if wrong else []
     if not faults and _batches_are_rounded(wrong, paths):
-        _train_on_same_batches(context, paths)
+        _train_on_same_batches(context, paths, clips)
         wrong = wrong_curves(paths, context.allowances)
     if not faults and (wrong or _batches_kept(context)):
         faults = [_fault(context, wrong, paths, facts)]
@@ -80,12 +80,13 @@ def _batches_are_rounded(wrong: Mapping[str, Any], paths: Mapping[str, Path]) ->
     return theirs.shape == ours.shape and distance(theirs, ours) <= _OF_FLOAT32 * root_mean_square(theirs)
 
 
-def _train_on_same_batches(context: ComponentContext, paths: Mapping[str, Path]) -> None:
+def _train_on_same_batches(context: ComponentContext, paths: Mapping[str, Path], clips: bool) -> None:
     """Record both sides' curves once more, the port's with the reference's batches: float64 then tells what differs."""
     kept = str(context.folder / "batches.npz")
     for side, plan in zip(SIDES, ({"keep": kept}, {"data": kept}), strict=True):
-        given = {"weights": context.weights[STAGE][side], "path": str(paths[side]), "repeat": side == "ref"}
-        context.processes[side].call(record_curves, plan=plan, **given)
+        given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
+        given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "plan": plan}
+        context.processes[side].call(record_curves, **given)
     Path(kept).unlink(missing_ok=True)
 
 
