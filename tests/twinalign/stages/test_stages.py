@@ -22,6 +22,7 @@ from twinalign.files.recordings import Recording
 from twinalign.stages.backward import record_backward
 from twinalign.stages.context import StageContext, scalar_loss, step_inputs
 from twinalign.stages.forward import record_forward
+from twinalign.stages.metric import record_metric
 
 
 @dataclasses.dataclass
@@ -251,3 +252,26 @@ def test_a_model_that_keeps_values_in_eval_mode_takes_steps() -> None:
     record_backward(context)
     losses = [float(context.recording.arrays[f"step{step}.loss"]) for step in range(2)]
     assert losses == [12.0, 0.0]  # the gradient is 4 for each of three scales, which fall from 1 to 0
+
+
+def test_the_metric_names_its_plain_numbers_and_what_entered_the_model() -> None:
+    class Measured(Case):
+        def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, Any]:
+            batch = torch.arange(64.0, dtype=getattr(torch, dtype)).reshape(2, 32)
+            return {"output": model[0](batch), "best": model(batch).max().item(), "least": np.float32(1), "count": 2}
+
+    recorded = StageContext(
+        case=Measured(),
+        framework="torch",
+        backend=backend_of_side("ref"),
+        dtype="float64",
+        device="cpu",
+        build_model=lambda: torch.nn.Sequential(torch.nn.Linear(32, 3), torch.nn.ReLU()).double(),
+        canonical=CanonicalNames({}),
+        progress=lambda text: None,
+    )
+    record_metric(recorded)
+    metadata = recorded.recording.metadata
+    assert metadata["numbers"] == ["best", "least"]
+    entered = [list(np.linspace(0, 63, 32).astype(int))]
+    assert metadata["entered"] == 2 * entered  # once into the first layer, once into the whole, which calls it

@@ -280,7 +280,7 @@ def test_without_the_ports_float64_the_floor_alone_decides_and_says_so() -> None
     first, truth = {"y": model.run("f4")}, {"y": model.run("f8")}
     found = compare_arrays(first, {"y": model.run("f4", True)}, reference64=truth)
     assert found.verdict == "aligned"
-    assert found.notes[0].startswith("1 of 1 tensors have no float64 run of the reproduction")
+    assert found.notes[0].startswith("1 of 1 tensors have no float64 run of the reproduction that decides: ")
     found = compare_arrays(first, {"y": model.run("f4", True, 1.001)}, reference64=truth)
     assert found.verdict == "diverged"
 

@@ -18,10 +18,9 @@ from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import distance, root_mean_square
+from twinalign.verdict.stage_recordings import OF_FLOAT32
 
 TRAINING = "train"
-_OF_FLOAT32 = 1e-6
-"""Relative to the batches: what rounding in an input pipeline in float32 may make."""
 
 
 def locate_training(context: ComponentContext) -> list[Fault]:
@@ -77,7 +76,7 @@ def _batches_are_rounded(wrong: Mapping[str, Any], paths: Mapping[str, Path]) ->
     if BATCH_RMS not in wrong:
         return False
     theirs, ours = (read_curves(paths[side])[0].get(BATCH_RMS, np.zeros(0)) for side in SIDES)
-    return theirs.shape == ours.shape and distance(theirs, ours) <= _OF_FLOAT32 * root_mean_square(theirs)
+    return theirs.shape == ours.shape and distance(theirs, ours) <= OF_FLOAT32 * root_mean_square(theirs)
 
 
 def _train_on_same_batches(context: ComponentContext, paths: Mapping[str, Path], clips: bool) -> None:

@@ -153,12 +153,22 @@ class StageContext:
         return loss
 
     def add(self, prefix: str, value: Any) -> None:
-        """Record every leaf of `value` under `prefix`; the metadata name what holds no numbers, such as a cache."""
+        """Record every leaf of `value` under `prefix`.
+
+        The metadata name what holds no numbers, such as a cache (`left_out`), and what is a single number of Python's
+        or numpy's (`numbers`), whose type says nothing: `.item()` makes float64 of float32.
+        """
         left_out: dict[str, str] = {}
+        numbers: list[str] = []
         for name, leaf in named_values(value, self.backend.is_tensor, prefix, left_out):
             self.recording.add(name, self.as_array(leaf))
+            if isinstance(leaf, (float, np.floating)):
+                numbers.append(name)
+        metadata = self.recording.metadata
         if left_out:
-            self.recording.metadata["left_out"] = {**self.recording.metadata.get("left_out", {}), **left_out}
+            metadata["left_out"] = {**metadata.get("left_out", {}), **left_out}
+        if numbers:
+            metadata["numbers"] = [*metadata.get("numbers", ()), *numbers]
 
     def add_state(self, items: Iterable[tuple[str, str, np.ndarray]]) -> None:
         """Record parameters and buffers (prefix, key of this side, array) by sample, as the reference has them."""

@@ -1,6 +1,8 @@
 """Stage 03: the model's metrics, on the same weights and data."""
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,11 @@ from twinalign.case.definition import Case
 from twinalign.files.half_precision import rounded
 from twinalign.stages.context import StageContext
 from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
+
+_MOST_ENTERED = 64
+"""Tensors that enter the model of which a sample is kept."""
+_OF_EACH = 32
+"""Elements of each: enough to see by how much the batches of the two sides differ."""
 
 
 def record_metric(context: StageContext) -> None:
@@ -23,7 +30,7 @@ def _measured(context: StageContext, draw: int | None = None) -> Any:
     if draw is not None:
         move_weights(context, model, draw)
     context.backend.set_training(model, False)
-    with context.backend.no_grad():
+    with context.backend.no_grad(), _entering_noted(context, model):
         if type(case).evaluate is not Case.evaluate:
             return case.evaluate(model, context.framework, context.dtype)
         images, labels = collate(context)
@@ -41,3 +48,36 @@ def collate(context: StageContext) -> tuple[Any, np.ndarray]:
     as_array = [[context.as_array(part) for part in pair] for pair in pairs]
     inputs = rounded({"x": np.stack([pair[0] for pair in as_array])}, context.rounded_to)["x"]
     return context.backend.to_tensor(inputs, context.dtype, context.device), np.stack([pair[1] for pair in as_array])
+
+
+@contextlib.contextmanager
+def _entering_noted(context: StageContext, model: Any) -> Iterator[None]:
+    """Put a sample of each tensor that enters the model in the float64 run into the metadata, as `entered`.
+
+    Each side makes its batches itself, mostly in float32. Where the two round otherwise, float64 proves nothing.
+    """
+    if context.dtype != "float64":
+        yield
+        return
+    backend, depth, entered = context.backend, 0, list[list[float]]()
+
+    def before(layer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        nonlocal depth
+        if depth == 0:
+            for tensor in backend.tensors_in((arguments, keywords)):
+                array = backend.to_array(tensor)
+                if array.dtype.kind == "f" and array.size and len(entered) < _MOST_ENTERED:
+                    places = np.linspace(0, array.size - 1, min(_OF_EACH, array.size)).astype(int)
+                    entered.append(array.reshape(-1)[places].tolist())
+        depth += 1
+
+    def after(*_: Any) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parts = [layer for path, layer in backend.named_layers(model) if "." not in path]
+    with contextlib.ExitStack() as stack:
+        for layer in {id(layer): layer for layer in (model, *parts)}.values():
+            stack.callback(backend.watch_calls(layer, before, after))
+        yield
+    context.recording.metadata["entered"] = entered

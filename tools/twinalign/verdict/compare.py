@@ -5,7 +5,7 @@ a training is imported where one is judged: a comparison of two files starts in 
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,15 @@ from twinalign.verdict.kept_state import without, without_lone_state
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.stage_recordings import StageRecordings, described_samples, different_inputs
+from twinalign.verdict.structure import give_one_type
 
 _NAMES = {"ref": "reference", "paddle": "port"}
 _LEAST_EFFECT = 1e-4
 """Relative change of outputs by other inputs below which a model hardly depends on them."""
 _SHARE_OF_EFFECT = 0.01
 """Difference of the float64 runs, as a share of that change, above which agreement says nothing about the layers."""
+_OF_BATCHES = 64.0
+"""How many times the relative difference of batches may be found in what a model makes of them."""
 _OF_A_MACHINE = ("platform", "python", "processors")
 """Entries of a recording's environment that are the same for two recordings of one machine."""
 _ROUNDING = 1e-12
@@ -148,26 +151,40 @@ def _compare_rank(
         high, other = (recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES)
         named = allowances_for(stage, recordings.metadata("paddle"), description)
         return compare_training(reference, reproduced, high, other, dtype, named)
-    comparison = _compare_tensors(stage, recordings, description, dtype != "float64", known_rounding)
+    high_of = SIDES if dtype != "float64" else ()
+    comparison = _compare_tensors(stage, recordings, description, high_of, known_rounding)
     comparison.notes += _notes_on_outputs(recordings)
     _doubt_constant_outputs(comparison, recordings.metadata("ref").get("effect_of_inputs"))
     casts = recordings.repeat and recordings.casts_to_float32
     if comparison.verdict == DIVERGED and casts:
         # A float64 run that the model itself rounds to float32 decides no more than another run in float32 does.
-        comparison = _compare_tensors(stage, recordings, description, False)
+        comparison = _compare_tensors(stage, recordings, description)
         comparison.notes.append(
             f"the reference's float64 run computes in float32 in {casts} places, so only float32 is judged"
         )
         rounded = _rounded_runs(recordings)
-        for tensor in _compare_tensors(stage, rounded, description, False).tensors if rounded else ():
+        for tensor in _compare_tensors(stage, rounded, description).tensors if rounded else ():
             if tensor.verdict == DIVERGED and tensor.accepted is None:
                 reason = f"the float64 runs differ by more than rounding to float32 explains: {tensor.reason}"
                 _prepend(comparison, f"{tensor.name} (float64)", reason)
+    elif comparison.verdict == DIVERGED and _by_rounded_batches(comparison, recordings):
+        comparison = _compare_tensors(stage, recordings, description, with_float64=("ref",))
+        comparison.notes.append(
+            "each side rounds the batches of the metric to float32 itself, to slightly different numbers, and the "
+            "float64 runs differ by no more than that explains: only float32 is judged"
+        )
     for name, (shape, ported) in recordings.sampled_shapes().items():
         if shape != ported:  # samples are equally long, whatever the size of the tensors
             _prepend(comparison, f"shape of {name}", f"shape {shape} against {ported}")
     _say_inputs_differ(comparison, recordings.metadata("ref"), recordings.metadata("paddle"))
     return comparison
+
+
+def _by_rounded_batches(comparison: Comparison, recordings: StageRecordings) -> bool:
+    """Whether the float64 runs differ only as batches make them differ that each side has rounded to float32."""
+    most = _OF_BATCHES * recordings.batches_rounded_by()
+    wrong = [tensor for tensor in comparison.tensors if tensor.verdict == DIVERGED and tensor.accepted is None]
+    return most > 0 and all(tensor.fp64_rel is not None and tensor.fp64_rel <= most for tensor in wrong)
 
 
 def _say_inputs_differ(comparison: Comparison, reference: Mapping[str, Any], port: Mapping[str, Any]) -> None:
@@ -237,17 +254,20 @@ def _compare_tensors(
     stage: str,
     recordings: StageRecordings,
     description: Mapping[str, Any],
-    with_float64: bool,
+    with_float64: Collection[str] = (),
     known_rounding: Mapping[str, float] | None = None,
 ) -> Comparison:
+    """Judge the recordings of all tensors; the float64 runs of the sides `with_float64` take part."""
     dtype = recordings.judged_dtype
     changed_by_draws, notes = draws_of(recordings.metadata("ref"), recordings.metadata("paddle"))
     low = {side: recordings.arrays(side, dtype) or {} for side in SIDES}
     lone, of_state = without_lone_state(low)
-    high = [without(recordings.arrays(side, "float64") if with_float64 else None, lone) for side in SIDES]
+    high = [without(recordings.arrays(side, "float64") if side in with_float64 else None, lone) for side in SIDES]
+    judged = [without(low[side], lone) or {} for side in SIDES]
+    for name in sorted({name for side in SIDES for name in recordings.metadata(side).get("numbers", ())}):
+        give_one_type(name, judged, high)
     comparison = compare_arrays(
-        without(low["ref"], lone) or {},
-        without(low["paddle"], lone) or {},
+        *judged,
         reference64=high[0],
         reproduced64=high[1],
         reference_repeat=recordings.repeat.arrays if recordings.repeat else None,

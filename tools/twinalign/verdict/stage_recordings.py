@@ -12,8 +12,12 @@ import numpy as np
 from twinalign.files.rank_recordings import common_ranks, split_ranks
 from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording, sample_positions
 from twinalign.sides import SIDES
+from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.cache_pieces import index_of as flat_index
 from twinalign.verdict.results import Described
+
+OF_FLOAT32 = 1e-6
+"""Relative to a batch: what rounding in an input pipeline in float32 may make."""
 
 if TYPE_CHECKING:
     from twinalign.recorder.recorder import Recorder
@@ -95,6 +99,18 @@ class StageRecordings:
         """How often the reference's float64 run computes in float32."""
         arbiter = self.by_key.get(("ref", "float64"))
         return arbiter.metadata.get("casts_to_float32", 0) if arbiter else 0
+
+    def batches_rounded_by(self) -> float:
+        """Greatest relative difference of what entered the sides' models in float64, if rounding to float32 makes it.
+
+        0 where it is the same on both sides, or differs by more.
+        """
+        theirs, ours = (self.metadata_of(side, "float64").get("entered", []) for side in SIDES)
+        if [len(values) for values in theirs] != [len(values) for values in ours]:
+            return 0.0
+        pairs = ((np.array(first), np.array(second)) for first, second in zip(theirs, ours, strict=True))
+        apart = max((distance(first, second) / (root_mean_square(first) or 1.0) for first, second in pairs), default=0)
+        return apart if apart <= OF_FLOAT32 else 0.0
 
     def metadata_of(self, side: str, dtype: str) -> dict[str, Any]:
         """Metadata of a side in a precision; empty if there is no such recording."""

@@ -1,12 +1,15 @@
 """What must agree before numbers are compared: names, shapes, element types. Nothing is converted to fit."""
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from twinalign.errors import InputError
 from twinalign.verdict.results import DIVERGED, Described, TensorVerdict
+
+_OF_FLOAT32 = 1e-6
+"""Relative difference that rounding a number to float32 here and there explains."""
 
 
 def select_names(names: Iterable[str], only: Iterable[str], skip: Iterable[str]) -> list[str]:
@@ -59,6 +62,33 @@ def structural_reason(
         if {str(reference.dtype), str(reproduced.dtype)} & {"uint16"}:
             reasons[-1] += " (paddle hands bfloat16 to numpy as uint16: record it as float32)"
     return "; ".join(reasons) or None
+
+
+def give_one_type(
+    name: str, judged: Sequence[dict[str, np.ndarray]], high: Sequence[dict[str, np.ndarray] | None]
+) -> None:
+    """Give a number of Python's or numpy's the coarser type of the two sides, in place.
+
+    A float64 run in which its type is coarser as well decides only by more than the rounding to that type: if both
+    differ by less, it is taken away.
+
+    Args:
+        judged: the arrays of the reference and of the port in the judged precision.
+        high: those of their float64 runs, as far as there are any.
+    """
+    types = [arrays[name].dtype for arrays in judged if name in arrays]
+    if len(types) < 2 or types[0] == types[1] or any(dtype.kind != "f" for dtype in types):
+        return  # floats alone: a whole number in the place of one is seen by its type
+    coarser = min(types, key=lambda dtype: dtype.itemsize)
+    for arrays in judged:
+        arrays[name] = arrays[name].astype(coarser)
+    runs = [finer for finer in high if finer is not None and name in finer]
+    alike = all(np.allclose(finer[name], runs[0][name], rtol=_OF_FLOAT32, atol=0.0) for finer in runs)
+    for finer in runs:
+        if not alike:
+            finer[name] = finer[name].astype(np.float64)
+        elif finer[name].dtype != np.float64:
+            del finer[name]
 
 
 def native(array: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ _STEP = r"(step(?P<step>\d{1,6}))?(?P<rest>\.?(?P<kind>parameter|buffer)\..+)"
 _NOTES = {
     "given tolerances": "were judged by the given tolerances and nothing else",
     "tolerance": "were judged by tolerances: there was no float64 recording and no repeat to measure rounding with",
-    "noise floor": "have no float64 run of the reproduction: judged by the reference's measured rounding alone",
+    "noise floor": "have no float64 run of the reproduction that decides: the reference's rounding alone does",
     "repeat": "have no float64 run: rounding was measured by repeating the reference",
     DRAWS: "depend on random numbers (dropout in training mode?), which each framework draws for itself, and cannot be "
     "compared; set the rates to 0 in both models, or train_mode = False",
