@@ -17,6 +17,7 @@ from twinalign.stages.watching import run_training
 from twinalign.verdict import KNOWN_ALLOWANCES
 from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import distance, root_mean_square
+from twinalign.verdict.call_order import port_in_order
 from twinalign.verdict.unseen_curves import unseen_curves
 
 STAGE = "train"
@@ -136,6 +137,7 @@ def wrong_curves(paths: Mapping[str, Path], allowances: Iterable[str] = ()) -> d
     """
     reference, moved = read_curves(paths["ref"])
     port, _ = read_curves(paths["paddle"])
+    port |= port_in_order(reference, port) or {}
     floors = floors_of(reference, moved)
     named = [allowance for allowance in resolve(allowances) if allowance.id not in ALWAYS]
     found: dict[str, Any] = {}

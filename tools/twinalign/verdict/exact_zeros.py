@@ -1,5 +1,6 @@
 """Values that are zero in exact arithmetic, and what an optimizer makes of them: docs/verdict.md derives it."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,11 @@ from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.excuses import Pending
 from twinalign.verdict.noise import Distance
 
+_STATE = re.compile(r"step(\d{1,6})\.(buffer|parameter)\.(.+)")
+_OF_ONE = 0.01
+"""How far over 1, or under 0, the share of a bias in a running mean may be fitted."""
+_LEAST_MOVED = 1e-3
+"""Of the greatest move of a bias."""
 _Masks = dict[str, list[tuple[int, str, np.ndarray]]]
 
 
@@ -79,3 +85,38 @@ def _endings(name: str) -> list[str]:
     """What is left of a dotted name without its first part and without its first two, each with how many went."""
     parts = name.split(".", 2)
     return [f"{count} {'.'.join(parts[count:])}" for count in range(1, len(parts))]
+
+
+def taken_over(item: Pending, pending: Sequence[Pending]) -> tuple[np.ndarray, str] | None:
+    """What a running mean takes over of a bias that an optimizer has moved by rounding.
+
+    The gradient of a bias before a batch norm is zero in exact arithmetic. Adam makes steps of the rounding that is
+    left; the norm takes them away again, but its running mean keeps a share of each step before.
+
+    Returns:
+        By what the port's float64 run, in its shape, differs from the reference's for that reason, and the bias; the
+        share of each step's difference is fitted. None if no bias of the same size fits.
+    """
+    match = _STATE.fullmatch(item.tensor.name)
+    if match is None or match[2] != "buffer" or not item.has_arbiter:
+        return None
+    apart = (item.arrays[3] - item.arrays[2]).ravel()
+    moves: dict[str, list[np.ndarray]] = {}
+    for other in pending:
+        state = _STATE.fullmatch(other.tensor.name)
+        if state is None or state[2] != "parameter" or int(state[1]) >= int(match[1]):
+            continue
+        if other.has_arbiter and other.noise.blown.count == other.arrays[2].size == apart.size:
+            moves.setdefault(state[3], []).append((other.arrays[3] - other.arrays[2]).ravel())
+    found = []
+    for name, of_steps in moves.items():
+        columns = np.stack(of_steps, axis=1)
+        # A step that moved next to nothing would be fitted to other differences.
+        shares = np.linalg.lstsq(columns, apart, rcond=_LEAST_MOVED)[0]
+        if 2 * len(shares) <= apart.size and (np.abs(shares - 0.5) <= 0.5 + _OF_ONE).all():
+            fitted = columns @ shares
+            found.append((float(np.square(apart - fitted).sum()), name, fitted))
+    if not found:
+        return None
+    _, name, fitted = min(found, key=lambda fit: fit[:2])
+    return fitted.reshape(item.arrays[3].shape), name

@@ -17,6 +17,7 @@ from twinalign.files.curve_names import (
     WEIGHTS_PREFIX,
 )
 from twinalign.verdict.allowances import ALWAYS, KNOWN_ALLOWANCES, Allowance, resolve
+from twinalign.verdict.call_order import port_in_order
 from twinalign.verdict.classic import classic_verdict
 from twinalign.verdict.equivalence import Equivalence, judge_equivalence
 from twinalign.verdict.horizon import Horizon, horizon
@@ -71,6 +72,12 @@ def compare_training(
     low, high = (reference, reproduced), (reference64, reproduced64)
     reference, reproduced, unseen = without_unseen(without_experiments(reference), without_experiments(reproduced))
     notes += unseen
+    if moved := port_in_order(reference, reproduced, CURVE_PREFIX):
+        reproduced |= moved
+        notes.append(
+            "within a step the port calls its models in another order than the reference, on the same batches: batches "
+            "are compared in the reference's order"
+        )
     times = 0.0
     if reference64 is None or reproduced64 is None:
         tensors, facts = _judge(reference, reproduced, precision, "", allowances=allowed)
@@ -78,6 +85,7 @@ def compare_training(
     else:
         of_sides = (without_experiments(one) for one in (reference64, reproduced64))
         reference64, reproduced64, _ = without_unseen(*of_sides)
+        reproduced64 |= port_in_order(reference64, reproduced64, CURVE_PREFIX) or {}
         of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)", allowances=allowed)
         agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
         exact = (reference64, reproduced64)
