@@ -90,3 +90,70 @@ class OtherArgumentScaled(OtherArgument):
     """And its scores are scaled."""
 
     scale = 0.5
+
+
+class Valid(OneNet):
+    """The port's masks say what is valid, the reference's what is padding; an encoder hands them to two layers."""
+
+    scale, model_inverts, numbers = 1.0, False, False
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, port, scale = root.nn, framework == "paddle", self.scale
+        model_inverts, numbers = self.model_inverts, self.numbers
+        base = kind.Layer if port else kind.Module
+
+        class Attention(base):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                super().__init__()
+                self.value = kind.Linear(4, 4)
+
+            def forward(self, x: Any, mask: Any) -> Any:
+                if port and not model_inverts:
+                    bias = (1.0 - mask.astype(x.dtype)) * -1e9
+                    scores = root.matmul(x, x, transpose_y=True) * scale + bias.unsqueeze(1)
+                elif port:
+                    scores = root.where(mask.unsqueeze(1), -1e9, root.matmul(x, x, transpose_y=True))
+                else:
+                    scores = (x @ x.transpose(1, 2)).masked_fill(mask[:, None], -1e9)
+                return self.value(root.matmul(root.nn.functional.softmax(scores, -1), x))
+
+        class Encoder(base):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                super().__init__()
+                self.attention, self.leave = Attention(), kind.Linear(4, 4)
+
+            def forward(self, x: Any, mask: Any) -> Any:
+                return self.leave(self.attention(x, mask) + x)
+
+        class Net(base):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                super().__init__()
+                self.enter, self.encoder = kind.Linear(4, 4), Encoder()
+
+            def forward(self, x: Any, lengths: Any) -> Any:
+                places = root.arange(5)[None]
+                mask = places < lengths[:, None] if port else places >= lengths[:, None]
+                return self.encoder(self.enter(x), mask.astype(x.dtype) if port and numbers else mask)
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 5, 4), dtype="float32"), "lengths": rng.permutation([5, 3, 2])}
+
+
+class ValidNumbers(Valid):
+    """They are numbers in the port."""
+
+    numbers = True
+
+
+class ValidScaled(Valid):
+    """The port's attention scales its scores besides."""
+
+    scale = 0.5
+
+
+class ValidInAModelOfPadding(Valid):
+    """The port's layers want masks of padding too, and its model gives them those of what is valid."""
+
+    model_inverts = True

@@ -25,3 +25,20 @@ def test_a_layer_keeps_what_it_is_given_in_place_of_something_else(tmp_path: Pat
     found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"), explain=False)
     assert [fault.paddle_layer for fault in found.faults] == wrong
     assert {"attention", "attention.value"} <= found.layers[case].judged
+
+
+@pytest.mark.parametrize(
+    ("case", "wrong"),
+    [
+        ("Valid", []),
+        ("ValidNumbers", []),
+        ("ValidScaled", ["encoder.attention"]),
+        ("ValidInAModelOfPadding", [""]),
+    ],
+)
+def test_layers_of_the_port_may_take_masks_with_the_opposite_truth_values(
+    tmp_path: Path, case: str, wrong: list[str]
+) -> None:
+    found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"), explain=False)
+    assert [fault.paddle_layer for fault in found.faults] == wrong
+    assert {"encoder", "encoder.attention", "encoder.attention.value"} <= found.layers[case].judged

@@ -83,6 +83,8 @@ class ForcedCall:
     """`input.CALL.I`, `output.CALL.I` → the form in which the port has this tensor, if it is another."""
     forms: list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     """Of inputs in another form: who gave them, and the difference that this is if nobody meant it."""
+    has_blamed_forms: bool = False
+    """Whether it is right on inputs in the reference's form alone."""
     extra: list[int] = dataclasses.field(default_factory=list)
     """For each layer without a partner that its own code called, how many of `children` came before."""
     ended: bool = False
@@ -146,6 +148,7 @@ class ForcedCall:
 
     def blame_forms(self) -> None:
         """Blame the code that gave the inputs another form, and not this unit, which expects the reference's."""
+        self.has_blamed_forms = True
         for owner, name, found, port, reference in self.forms:
             owner.keep(name, found, port, reference)
         self.differences, self.port, self.reference = {}, {}, {}

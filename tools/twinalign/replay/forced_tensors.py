@@ -11,7 +11,7 @@ from twinalign.replay.aligned_tensors import aligned
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.layer_calls import Tensor
-from twinalign.replay.layouts import Form, Layouts, are_repeated, masked
+from twinalign.replay.layouts import Form, Inverted, Layouts, are_repeated, inverted, masked
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
 
@@ -95,10 +95,12 @@ class ForcedTensors:
             unit.given.append(tensor)
             place = f"input.{unit.call.number}.{number}"
             layout = self._masked(unit, place, tensor, theirs) if number else None
-            layout = layout or self._layout(unit, place, tensor, theirs)
+            layout = layout or self._inverted(unit, place, tensor, theirs) or self._layout(unit, place, tensor, theirs)
             if layout is not None and unit.parent is not None:
                 port, reference = np.array(self._backend.values_of(tensor)), np.array(self.read(theirs))
                 unit.forms.append((owner, name, difference(port, reference), port, reference))
+                if isinstance(layout, Inverted):
+                    self._blames[id(layout)] = unit.forms[-1:]
             unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
         _match_again(unit)
         if len(tensors) - taken_again != len(unit.call.inputs) - sum(map(len, unit.given_again.values())):
@@ -141,6 +143,13 @@ class ForcedTensors:
         if list(tensor.shape) == theirs.shape:
             return None
         found = self._layouts.of(self._backend.values_of(tensor), self.read(theirs))
+        if found is not None:
+            unit.layouts[place] = found
+        return found
+
+    def _inverted(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
+        """The form of a mask that has the opposite truth values; who takes it may blame the code that made it."""
+        found = inverted(self._backend.values_of(tensor), self.read(theirs))
         if found is not None:
             unit.layouts[place] = found
         return found

@@ -166,7 +166,58 @@ class Masked:
         return array if self.inner is None else self.inner.gradient_to_reference(array)
 
 
-Form = Layout | Repeated | RepeatedAndJoined | Masked
+@dataclasses.dataclass(frozen=True)
+class Inverted:
+    """The port has true where the reference has false: a mask of what is valid in the place of one of padding.
+
+    Attributes:
+        port: dtype of the port's mask, whose truth values may be numbers.
+        reference: dtype of the reference's.
+        inner: the form that it has besides.
+    """
+
+    port: np.dtype
+    reference: np.dtype
+    inner: Repeated | Layout | None = None
+
+    def to_port(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the reference's shape in the port's form."""
+        inverted = np.logical_not(array).astype(self.port)
+        return inverted if self.inner is None else self.inner.to_port(inverted)
+
+    def to_reference(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the port's shape in the reference's form."""
+        inverted = np.logical_not(array).astype(self.reference)
+        return inverted if self.inner is None else self.inner.to_reference(inverted)
+
+    def gradient_to_port(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the reference's shape in the port's form."""
+        return -array if self.inner is None else self.inner.gradient_to_port(-array)
+
+    def gradient_to_reference(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the port's shape in the reference's form."""
+        return -array if self.inner is None else self.inner.gradient_to_reference(-array)
+
+
+Form = Layout | Repeated | RepeatedAndJoined | Masked | Inverted
+
+
+def inverted(port: np.ndarray, reference: np.ndarray) -> Inverted | None:
+    """The form of a mask that has the opposite truth values of the reference's; None for any other tensor."""
+    if not port.size or not all(array.dtype.kind == "b" or is_of_truth_values(array) for array in (port, reference)):
+        return None
+    inner: Repeated | Layout | None = None
+    if port.shape != reference.shape:
+        inner = _without_axes_of_one(reference.shape, port.shape) or repeated(port, np.logical_not(reference))
+        if inner is None:
+            return None
+    found = Inverted(port.dtype, reference.dtype, inner)
+    return found if np.array_equal(found.to_port(reference), port) and port.any() and not port.all() else None
+
+
+def is_of_truth_values(array: np.ndarray) -> bool:
+    """Whether all numbers are 0 or 1."""
+    return bool(((array == 0) | (array == 1)).all())
 
 
 def masked(port: np.ndarray, reference: np.ndarray) -> Masked | None:
