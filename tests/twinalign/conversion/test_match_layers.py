@@ -536,3 +536,20 @@ def test_what_nothing_else_tells_apart_meets_its_like_in_the_block_of_the_same_n
     others = named("d.1.norm", "d.1.key", "d.2.norm", "d.2.key")  # counted from one: numbers say nothing
     found = {u.name: f".{int(u.name[2]) - 1}.norm" if "norm" in u.name else "key" for u in others}
     assert pair_by_position(reference, others, (colours[0], found))["l.0.key"] == "d.1.key"
+
+
+def test_layers_of_other_names_meet_in_the_block_of_the_same_number_whenever_they_are_called():
+    def named(*names):
+        return [Matchable(name, name, "linear", ("linear", ()), ()) for name in names]
+
+    # The port computes a block's positions before what tells the blocks apart, and its layers have other depths.
+    reference = named("b.0.qkv", "b.0.r_net", "b.0.ff.core.2", "b.1.qkv", "b.1.r_net", "b.1.ff.core.2")
+    paddle = named("l.1.r_proj", "l.0.r_proj", "l.0.in", "l.0.fc2", "l.1.in", "l.1.fc2")
+    colour = {"qkv": "", "in": "", "r_net": "positions", "r_proj": "positions", "2": "out", "fc2": "out"}
+
+    def coloured(side):
+        return {u.name: colour[u.name.rpartition(".")[2]] or f"qkv {u.name[2]}" for u in side}
+
+    pairs = pair_by_position(reference, paddle, (coloured(reference), coloured(paddle)))
+    assert {mine[2] + other[2] for mine, other in pairs.items()} == {"00", "11"}
+    assert len(pairs) == 6

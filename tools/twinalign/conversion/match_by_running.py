@@ -251,8 +251,8 @@ def pair_by_position(
     reference: _Matchables, paddle: _Matchables, colours: _Colours, runs: tuple[Run, Run] | None = None
 ) -> dict[str, str]:
     """Pair the matchables of each colour: those in branches of one name first, then frozen with frozen ones; among
-    these by the numbers in their paths if both sides have the same ones, then those between the same pairs and of the
-    same last name first, then by order.
+    these by the numbers in their paths if both sides have the same ones, or by the first of them, that of a block; then
+    those between the same pairs and of the same last name first, then by order.
 
     The order is that of their first calls, without `runs` that of their registration: independent calls may come in any
     order. What is left where the sides have different numbers of them is not paired.
@@ -272,6 +272,7 @@ def pair_by_position(
                 "branch": branches[number][u.name],
                 "trained": u.is_trained,
                 "numbers": _numbers(u.name),
+                "block": _numbers(u.name)[:1],
                 "gap": gaps[number][u.name],
                 "name": u.name.rpartition(".")[2],
             }
@@ -283,12 +284,13 @@ def pair_by_position(
     telling = {
         (colour, fact)
         for colour, names in groups[0].items()
-        for fact in ("branch", "trained", "numbers")
+        for fact in ("branch", "trained", "numbers", "block")
         if Counter(facts[0][name][fact] for name in names)
         == Counter(facts[1][name][fact] for name in groups[1].get(colour, ()))
     }
     kinds = ("branch", "trained"), ("branch",), ("trained",), ()
-    places = ("numbers", "name"), ("gap", "name"), ("gap",), ("name",), ()
+    of_numbers = ("numbers", "name"), ("numbers",), ("block", "name"), ("block",)
+    places = (*of_numbers, ("gap", "name"), ("gap",), ("name",), ())
     for wanted in ((*kind, *place) for kind in kinds for place in places):
         left: tuple[dict[Any, list[str]], dict[Any, list[str]]] = ({}, {})
         for side, (order, taken) in enumerate(zip(orders, (set(pairs), set(pairs.values())), strict=True)):
