@@ -74,6 +74,7 @@ class Steps(Case):
     def optimizer(self, parameters: list[Any], framework: str) -> Any:
         import optimizer_faults
 
+        self.cosine = optimizer_faults.cosine  # as cases do that keep there what their schedule asks
         if framework == "torch":
             return optimizer_faults.REFERENCES[self.kind](parameters)
         return optimizer_faults.port(self.kind, self.fault, parameters)
@@ -89,7 +90,7 @@ class Steps(Case):
         elif self.fault == "schedule_setting":
             rate, momentum = optimizer_faults.wavy(step, self, self.wave)
         else:
-            rate, momentum = optimizer_faults.cosine(step, self)
+            rate, momentum = self.cosine(step, self)
         if framework == "torch":
             for group in optimizer.param_groups:
                 group["lr"] = rate

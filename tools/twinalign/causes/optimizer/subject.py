@@ -79,7 +79,8 @@ class OptimizerSubject(ChangedSteps, Component):
 
     @functools.cached_property
     def settings(self) -> list[dict[str, dict[str, Any]]]:
-        case, optimizer, found = self.worker.fresh_case(STAGE), self.make_optimizer(), []
+        case, found = self.worker.fresh_case(STAGE), list[dict[str, dict[str, Any]]]()
+        optimizer = case.optimizer(self.trainable(), "torch")  # `optimizer` may keep what `schedule` needs on the case
         for step in range(self.steps):
             case.schedule(optimizer, step, "torch")
             groups = self._groups(optimizer)
