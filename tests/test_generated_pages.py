@@ -27,11 +27,13 @@ def pages() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["messages.md", "troubleshooting.md", "calls.md", "repair-rules.md"])
 def test_a_generated_page_is_not_stale(name: str, pages: ModuleType) -> None:
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == pages.PAGES[name](), "run docs/regenerate_messages.py"
 
 
+@pytest.mark.slow
 def test_the_check_can_fail(tmp_path: Path, pages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "DOCS", tmp_path)
     monkeypatch.setattr(sys, "argv", ["regenerate_messages.py", "--check"])
@@ -42,6 +44,7 @@ def test_the_check_can_fail(tmp_path: Path, pages: ModuleType, monkeypatch: pyte
     assert pages.main() == 0
 
 
+@pytest.mark.slow
 def test_messages_have_one_anchor_each(pages: ModuleType) -> None:
     names = [line.split("{ #")[1].split(" ")[0] for line in pages.messages_page().splitlines() if "{ #" in line]
     assert len(names) == len(set(names))

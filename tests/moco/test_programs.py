@@ -207,6 +207,7 @@ def test_an_unknown_command_gets_one_line(twin, capsys) -> None:
     assert capsys.readouterr().out.startswith(f"usage: python -m {twin.package} COMMAND")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["resnet18", "vit_digits"])
 def test_exports_are_the_base_encoder_by_torchs_names(twin, tmp_path: Path, arch: str) -> None:
     pretrained = save_moco(twin, tmp_path, arch)

@@ -82,6 +82,7 @@ def test_another_spelling_is_no_difference(differences: ModuleType, copy: Path) 
     assert differences.stale(copy) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "line", "found"),
     [

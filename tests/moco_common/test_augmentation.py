@@ -217,6 +217,7 @@ def our_draws(augmentation, recipe, width: int = 310, height: int = 260) -> list
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(310, 260), (60, 400), (900, 100)], ids=["usual", "tall", "wide"])
 @pytest.mark.parametrize("crop_min", [0.08, 0.2])
 def test_crops_are_distributed_as_torchvisions(augmentation, size, crop_min):

@@ -246,6 +246,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["moco_ref", "moco_paddle"])
 def test_numba_is_loaded_for_the_first_view_and_not_before(package):
     program = f"""
@@ -285,6 +286,7 @@ def test_loader_compiles_before_its_workers_start(tmp_path):
     assert compiled == [0, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writable", [True, False])
 def test_loops_compile_where_no_folder_can_be_written(tmp_path, writable):
     package = tmp_path / "alone"

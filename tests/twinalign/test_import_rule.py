@@ -86,6 +86,7 @@ def framework_imports_elsewhere(package: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_framework_is_imported_in_its_own_room_alone() -> None:
     assert framework_imports_elsewhere(PACKAGE) == []
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RECORDS_UNDER_A_GUARD = """
 import builtins, sys
 real, own = builtins.__import__, {"twinalign", "plain_pickles"}
@@ -47,5 +49,6 @@ def test_recording_needs_numpy_and_the_framework_alone(tmp_path: Path) -> None:
     assert len([json.loads(line) for line in lines]) == 4, done.stderr
 
 
+@pytest.mark.slow
 def test_the_guard_sees_what_is_imported(tmp_path: Path) -> None:
     assert "twinalign imports numpy" in recorded(tmp_path / "ref", "numpy").stderr

@@ -41,6 +41,7 @@ def refused(bundle: Path, change: Callable[[Forgery], Any]) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 def test_a_model_without_float64_is_packed_with_its_repeat(tmp_path: Path) -> None:
     bundle, verification = packed(tmp_path, "Float32Only")
     assert verification.verdict == "confirmed"

@@ -273,6 +273,7 @@ SIGNS: dict[str, tuple[Callable[[Forgery], None], str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNS)
 def test_fabrication_is_named(name: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

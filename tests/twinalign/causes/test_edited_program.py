@@ -193,6 +193,7 @@ def test_a_hook_that_is_left_out_is_said_before_a_factor_of_the_gradient() -> No
     assert "`register_hook`: left out" in found.text
 
 
+@pytest.mark.slow
 def test_values_that_no_edit_gives_are_not_explained() -> None:
     examined, port = values_of(GATED)
     rng = np.random.default_rng(0)

@@ -37,6 +37,7 @@ UNITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 @pytest.mark.parametrize("share", [1.0, 1e-4, 0.0], ids=["all", "slightly", "one-element"])

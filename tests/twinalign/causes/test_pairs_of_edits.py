@@ -57,6 +57,7 @@ def _examined(first: Any, second: Any) -> Any:
     return examined
 
 
+@pytest.mark.slow
 def test_two_edits_are_found_and_give_the_port_when_they_are_applied() -> None:
     examined = _examined(_edited_twice, _edited_twice)
     found = prove(examined)
@@ -77,6 +78,7 @@ def test_where_one_edit_suffices_no_two_are_tried(monkeypatch: pytest.MonkeyPatc
     assert found.id == "edited_program"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarded", [True, False])
 def test_two_edits_that_do_not_fit_the_second_draw_are_refused(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     examined = _examined(_edited_twice, _edited_otherwise)

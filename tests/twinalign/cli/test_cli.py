@@ -281,6 +281,7 @@ def test_error_in_the_users_code_names_side_and_stage(twinalign: Twinalign, tmp_
     assert "raise KeyError('depth')" in finished.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--no-locate", "--sequential"])
 def test_inputs_that_neither_model_takes_are_nobodys_crash(twinalign: Twinalign, tmp_path: Path, option: str) -> None:
     case = write_case(tmp_path)

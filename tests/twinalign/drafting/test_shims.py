@@ -472,6 +472,7 @@ def test_pooling_with_torch_s_order_of_arguments(shims, name, arguments):
     np.testing.assert_allclose(found.numpy(), expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_what_a_shim_names_comes_along_and_no_more() -> None:
     for name in NAMES:
         text = shims_source([name])

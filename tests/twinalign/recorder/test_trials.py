@@ -39,6 +39,7 @@ class Net(Case):
 """
 
 
+@pytest.mark.slow
 def test_a_run_tries_its_models_in_the_recorders_that_are_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 

@@ -56,6 +56,7 @@ def texts(page: Any, stage_name: str, column: int) -> list[str]:
     return cells.all_inner_texts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["en", "zh"])
 def test_every_section_is_there(code: str, page_of: Callable[..., Any]) -> None:
     page = page_of(code=code)
@@ -152,6 +153,7 @@ def test_no_column_is_clipped_on_a_phone_and_no_number_is_torn(page_of: Callable
         assert number.evaluate("number => number.getClientRects().length") == 1
 
 
+@pytest.mark.slow
 def test_the_edit_is_copied_as_it_is_to_be_written(opened: Callable[..., Any], tmp_path: Path) -> None:
     found = rich_summary()
     after = "nn.LayerNorm(\n    8, epsilon=1e-6)"
@@ -284,6 +286,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1440])
 def test_hostile_names(width: int, opened: Callable[..., Any], tmp_path: Path) -> None:
     verdicts = ("diverged", "aligned")
@@ -320,6 +323,7 @@ def test_hostile_names(width: int, opened: Callable[..., Any], tmp_path: Path) -
     assert texts(page, "forward", 1) == [HOSTILE[1]]
 
 
+@pytest.mark.slow
 def test_a_large_page_is_quick_to_sort(opened: Callable[..., Any], tmp_path: Path) -> None:
     many = [tensor(f"step0.gradient.layer.{i}.weight", number=i, max_abs=(i * 7919 % 4001) * 1e-9) for i in range(4000)]
     (tmp_path / "summary.json").write_text(json.dumps(summary({"backward": stage(many)})))

@@ -68,6 +68,7 @@ def two_runs(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "before", tmp_path / "after"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "title"), [("en", "What changed"), ("zh", "有何变化")])
 def test_the_report_begins_with_what_changed(two_runs: tuple[Path, Path], code: str, title: str) -> None:
     before, after = map(str, two_runs)

@@ -104,10 +104,12 @@ def test_every_plot_has_words_and_ids_of_its_own(rich_report: Callable[[str], Pa
     assert not re.search(r"#0000", "".join(plots))  # every colour is the page's
 
 
+@pytest.mark.slow
 def test_same_run_gives_same_page(rich_run: Path) -> None:
     assert write_report(rich_run).read_bytes() == write_report(rich_run).read_bytes()
 
 
+@pytest.mark.slow
 def test_page_of_a_run_as_large_as_moco_stays_small(tmp_path: Path) -> None:
     """MoCo v3's ViT-Small has 3,267 tensors in its backward stage; this has 4,346 in all."""
     found = rich_summary()
@@ -120,6 +122,7 @@ def test_page_of_a_run_as_large_as_moco_stays_small(tmp_path: Path) -> None:
     assert page.count("<th scope=row>") == sum(len(stage["tensors"]) for stage in found["stages"].values())
 
 
+@pytest.mark.slow
 def test_what_is_too_much_for_a_page_is_counted(tmp_path: Path) -> None:
     many = [tensor(f"{i}." + "n" * 150, number=i) for i in range(6000)]
     many += [tensor(f"wrong.{i}" + "n" * 150, "diverged", i) for i in range(6000)]
@@ -393,6 +396,7 @@ def test_an_edit_of_another_form_is_named(tmp_path: Path) -> None:
         load_summary(tmp_path)
 
 
+@pytest.mark.slow
 def test_show_opens_the_report_and_writes_a_missing_one(twinalign: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "a run"
     folder.mkdir()

@@ -54,6 +54,7 @@ def test_a_right_port_is_right_in_every_experiment(tmp_path: Path) -> None:
     assert "seeds.margin" not in Recording.load(tmp_path / "train_ref.npy").arrays
 
 
+@pytest.mark.slow
 def test_a_switched_training_goes_wrong_where_the_port_takes_over(tmp_path: Path) -> None:
     result = run(tmp_path, "training_rate", switch_at=2)
     assert result.verdict == "diverged"

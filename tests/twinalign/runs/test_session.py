@@ -25,6 +25,7 @@ class Small(Case):
 PORT = "import paddle\ndef build():\n    return paddle.nn.Sequential(paddle.nn.Linear(4, 8), paddle.nn.{})\n"
 
 
+@pytest.mark.slow
 def test_each_run_sees_the_port_as_it_was_saved(tmp_path: Path) -> None:
     (tmp_path / "case.py").write_text(CASE)
     port, out = tmp_path / "session_port.py", tmp_path / "out"
@@ -86,6 +87,7 @@ def test_importing_a_framework_starts_no_thread_that_a_fork_would_miss(side: str
     assert importing <= numpy_alone  # OpenBLAS handles forks by itself
 
 
+@pytest.mark.slow
 def test_a_killed_fork_ends_its_process_in_the_same_way_and_the_next_run_gets_another(tmp_path: Path) -> None:
     kept = KeptProcesses()
     versions = kept.versions(sys.executable, "ref")

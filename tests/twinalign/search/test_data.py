@@ -36,6 +36,7 @@ def found(processes: Any, folder: Path) -> Any:
     return locate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [name for name in data_faults.STEPS if name != "unknown"])
 def test_a_wrong_step_is_named_and_explained(found: Any, fault: str) -> None:
     faults = found(fault)
@@ -77,6 +78,7 @@ def test_two_wrong_steps_are_both_found(found: Any, monkeypatch: pytest.MonkeyPa
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", data_faults.SAMPLES)
 def test_wrong_samples_are_told_from_wrong_pixels(found: Any, fault: str) -> None:
     (fault_found,) = found(fault)
@@ -86,6 +88,7 @@ def test_wrong_samples_are_told_from_wrong_pixels(found: Any, fault: str) -> Non
     assert fault_found.evidence["kind"] == kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "known", "text"),
     [
@@ -138,6 +141,7 @@ def test_a_right_compose_is_no_alarm(found: Any) -> None:
     assert found("", known="compose") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["resize_interpolation nearest", "blur_sigma", "channels_reversed"])
 def test_a_pipeline_whose_steps_are_unknown_is_explained_as_a_whole(found: Any, fault: str) -> None:
     (fault_found,) = found(fault, known="nothing")
@@ -198,6 +202,7 @@ def test_a_line_that_makes_a_sample_is_named_whatever_the_samples_hold(
         assert f"of {name}_port.py" in fault.explanation.text
 
 
+@pytest.mark.slow
 def test_a_line_is_not_named_by_a_number_that_stands_nowhere(processes: Any, folder: Path) -> None:
     """log10 is 0.4343 times the logarithm, which says less than the line does."""
     own, name = folder.parent, folder.parent.name
@@ -237,6 +242,7 @@ def encode(event, length=4):
 """
 
 
+@pytest.mark.slow
 def test_one_wrong_number_is_no_proof_of_what_makes_the_right_ones_wrong(processes: Any, folder: Path) -> None:
     """Without its sum the reference gives the 0 of the only wrong sample, and of all the others too."""
     own, name = folder.parent, folder.parent.name

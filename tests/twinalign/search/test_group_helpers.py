@@ -88,6 +88,7 @@ def processes() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_wrong_depth_is_found(tmp_path: Path) -> None:
     for name, text in (("case", CASE), ("ref_of_groups", REFERENCE), ("port_of_groups", PORT)):
         (tmp_path / f"{name}.py").write_text(text.lstrip())

@@ -301,6 +301,7 @@ def test_a_layer_that_takes_another_size_than_its_partner_is_left_out_by_name(
     assert lines[-1].endswith("; 3 layers judged alone")
 
 
+@pytest.mark.slow
 def test_layers_that_hold_other_parts_give_way_to_what_is_inside_them(tmp_path: Path) -> None:
     def located(case: str) -> tuple[LocateResult, LayerFaults]:
         result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / case))

@@ -27,6 +27,7 @@ def faults(tmp_path: Path, **options: Any) -> list[Any]:
     return found.faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "name", "words"),
     [

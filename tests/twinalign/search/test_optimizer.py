@@ -48,6 +48,7 @@ def found(processes: Any, context: dict[str, Any]) -> Any:
     return locate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "fault"), [key for key in optimizer_faults.FAULTS if key[1] != "unknown"])
 def test_a_wrong_optimizer_is_explained(found: Any, kind: str, fault: str) -> None:
     # Some faults show only, or as such, where the rate moves.
@@ -72,6 +73,7 @@ def test_a_right_optimizer_is_no_alarm(found: Any, kind: str) -> None:
     assert found(kind, "") == []
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_no_cause_makes_is_unexplained(found: Any) -> None:
     (fault,) = found("adamw", "unknown")
     assert fault.explanation is None

@@ -12,6 +12,7 @@ from twinalign.search.locator import locate
 CASES = Path(__file__).with_name("pyramid_cases.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "place", "cause", "said"),
     [

@@ -38,6 +38,7 @@ def runs_of_layers(case: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Counter(counts.read_text().split()), found
 
 
+@pytest.mark.slow
 def test_each_layer_of_a_right_port_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, found = runs_of_layers("Right", tmp_path, monkeypatch)
     assert not found.faults
@@ -46,6 +47,7 @@ def test_each_layer_of_a_right_port_runs_once(tmp_path: Path, monkeypatch: pytes
     assert len(found.matching.pairs) == 7  # the pseudo-call, both containers, four layers
 
 
+@pytest.mark.slow
 def test_a_right_layer_runs_once_more_in_the_port_s_own_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, found = runs_of_layers("Wrong", tmp_path, monkeypatch)
     causes = {fault.paddle_layer: fault.explanation and fault.explanation.id for fault in found.faults}
@@ -57,6 +59,7 @@ def test_a_right_layer_runs_once_more_in_the_port_s_own_pass(tmp_path: Path, mon
     assert found.inherited["0.0"] < 1e-12 < 1e-6 < found.inherited["0.1"]
 
 
+@pytest.mark.slow
 def test_the_second_draw_ends_behind_the_last_wrong_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, found = runs_of_layers("WrongEarly", tmp_path, monkeypatch)
     (fault,) = found.faults

@@ -68,6 +68,7 @@ def processes() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "place", "words"),
     [("detached", "", "parameters get no gradient: words.weight, where this code itself uses them"), ("", None, None)],

@@ -97,6 +97,7 @@ def test_a_wrong_training_that_accumulates_is_explained(fault: str, cause: str, 
     assert all(words in one.explanation.text for one in found if one.explanation)
 
 
+@pytest.mark.slow
 def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
     assert faults("", tmp_path) == []
 
@@ -141,6 +142,7 @@ def test_a_wrong_training_is_explained_where_paddles_optimizer_clips(
     assert when in found.explanation.text
 
 
+@pytest.mark.slow
 def test_a_reference_that_trains_otherwise_than_it_was_recorded_is_no_fault_of_the_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_reference_that_trains_otherwise_than_it_was_recorded_is_no_fault_of_t
     )
 
 
+@pytest.mark.slow
 def test_a_reference_that_is_to_clip_as_paddle_does_may_train_otherwise_than_it_was_recorded(tmp_path: Path) -> None:
     options = {"clip_norm": "0.25", "port_clip_norm": "0.5"}
     found = run(RunSettings(case=CASE, out=tmp_path, stages=("train",), options=options), report=False)
@@ -169,6 +172,7 @@ def test_clipping_in_a_hook_of_the_optimizer_is_no_alarm(tmp_path: Path) -> None
     assert faults("", tmp_path, clip_norm=0.25, hooked="true") == []
 
 
+@pytest.mark.slow
 def test_clipping_otherwise_than_a_hook_is_found(tmp_path: Path) -> None:
     (found,) = faults("", tmp_path, clip_norm=0.25, hooked="true", port_clip_norm=0.5)
     shown = found.evidence["values"]["gradient_norm"]
@@ -198,6 +202,7 @@ def test_causes_of_optimizers_are_proven_in_a_training(
     assert all(words in one.explanation.text for one in found)
 
 
+@pytest.mark.slow
 def test_a_training_that_no_cause_makes_is_unexplained(tmp_path: Path) -> None:
     (found,) = faults("unknown", tmp_path)
     assert found.explanation is None

@@ -83,5 +83,6 @@ def test_the_edit_of_the_ports_own_code_is_told(wrong: dict[str, str], remedy: s
     assert remedy in suggestion(found.to_json())
 
 
+@pytest.mark.slow
 def test_the_right_loop_is_no_fault(tmp_path: Path) -> None:
     assert faults(tmp_path, {}) == []

@@ -47,5 +47,6 @@ def test_a_wrong_clipping_is_named(replaced: dict[str, str], words: list[str], t
     assert all(word in found.explanation.text for word in words), found.explanation.text
 
 
+@pytest.mark.slow
 def test_a_right_clipping_in_other_words_is_no_fault(tmp_path: Path) -> None:
     assert faults(tmp_path, {}) == []

@@ -25,6 +25,7 @@ def faults(folder: Path, stage: str, replaced: dict[str, str]) -> list[Any]:
     return locate(RunSettings(case=case, out=folder / "out", stages=(stage,))).faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "old", "new", "words"),
     [
