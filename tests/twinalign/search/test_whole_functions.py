@@ -56,6 +56,25 @@ def test_a_wrong_function_is_named(stage: str, old: str, new: str, words: list[s
         assert "evaluate" not in one.explanation.text
 
 
+def test_the_right_code_may_call_what_the_wrong_code_never_does(tmp_path: Path) -> None:
+    calling = """    short = most > len(row)
+    return (padded if short else np.resize)(row[:most], most).astype("float32")
+
+
+def padded(row, most):
+    return np.pad(row, (0, most - len(row)))
+"""
+    right = {
+        "    row = row[:most]\n": "",
+        '    return np.pad(row, (0, most - len(row))).astype("float32")\n': calling,
+    }
+    found = faults(tmp_path, "data", {**right, "most > len(row)": "len(row) > most"})
+    assert found
+    for one in found:
+        assert one.explanation is not None, one.evidence
+        assert "`len(row) > most` in place of `most > len(row)`, line 15" in one.explanation.text
+
+
 @pytest.mark.parametrize("stage", ["metric", "data"])
 def test_right_functions_in_other_words_are_no_fault(stage: str, tmp_path: Path) -> None:
     assert faults(tmp_path, stage, {}) == []
