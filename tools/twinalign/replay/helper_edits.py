@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened, words_of
+from twinalign.replay.exchanged_parts import exchangeable, exchanged
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
@@ -90,11 +91,40 @@ class HelperEdit:
     @property
     def edited(self) -> Code:
         """The function with the edit in it."""
-        return dataclasses.replace(self.code, tree=with_edit(self.code.tree, self))
+        return dataclasses.replace(self.code, tree=self.within(self.code.tree))
 
     @property
-    def line_of_port(self) -> tuple[str, int, int]:
-        return self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        return [(self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno)]
+
+    def within(self, tree: ast.AST) -> Any:
+        """A piece of the function's code with the edit in it; the given one stays as it is."""
+        return with_edit(tree, self)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsExchanged(HelperEdit):
+    """Two parts of a function of the port, `old` and `new`, that must stand in each other's place."""
+
+    @property
+    def text(self) -> str:
+        one, other = (f"`{shortened(part)}`, {line_of(self.code, part)}" for part in (self.old, self.new))
+        return f"{one}, and {other}, stand in each other's place"
+
+    def to_json(self) -> dict[str, str]:
+        one, other = (f"`{shortened(part)}`" for part in (self.old, self.new))
+        return {"to_do": f"exchange {one} and {other}"}
+
+    @property
+    def exchanges(self) -> bool:
+        return True
+
+    @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        return [(self.code.file, part.lineno, part.end_lineno or part.lineno) for part in (self.old, self.new)]
+
+    def within(self, tree: ast.AST) -> Any:
+        return exchanged(tree, (self.old, self.new))
 
 
 Edit = HelperEdit | StatementEdit
@@ -155,6 +185,7 @@ def with_edited_function(variant: LinesVariant, edit: Edit) -> LinesVariant:
 def edits_of_function(code: Code, numbers: Sequence[float]) -> Iterator[HelperEdit]:
     """Small edits of a function of the port; `numbers`: those that the reference has there."""
     parts = [*code.tree.body, *code.tree.args.defaults]
+    yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
     yield from (HelperEdit(code, *edit) for edit in plain_edits(parts, numbers, ast.walk(code.tree)))
 
 
