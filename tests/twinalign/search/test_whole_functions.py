@@ -29,6 +29,12 @@ def faults(folder: Path, stage: str, replaced: dict[str, str]) -> list[Any]:
     ("stage", "old", "new", "words"),
     [
         ("metric", "* counts).sum() / counts.sum()", ").mean()", ["`group_spread`, line", "in place of `spread_of"]),
+        (
+            "metric",
+            "(np.array(variances) * counts).sum() / counts.sum()",
+            "np.average(variances)",
+            ["`np.average(variances)` in place of `np.average(variances, weights=counts)`", "in `group_spread`"],
+        ),
         ("metric", "- values[labels == one].mean()", "- values.mean()", ["`group_spread`, line"]),
         (
             "metric",

@@ -15,6 +15,7 @@ from typing import Any
 from twinalign.replay.aligned_code import Code, Difference, words_of
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.helper_edits import Edit, HelperEdit, PartsExchanged, Run, fitting_edit, mended_helper
+from twinalign.replay.left_out_arguments import left_out_arguments
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import in_calls_of_reference, numbers_in, parts_of_reference, plain_edits
 
@@ -82,9 +83,13 @@ def _edits(variant: LinesVariant) -> Iterator[HelperEdit]:
             if not _read(new) & _assigned(line.theirs) - _assigned(line.ours):
                 yield HelperEdit(line.ours, old, new)
     for code in dict.fromkeys(line.ours for line, _ in lines):
-        new: list[Any] = [line.new for line, _ in lines if line.ours is code]
-        statements = [one for node in new for one in (node.body if isinstance(node, ast.Module) else [node])]
+        own: list[Any] = [line.new for line, _ in lines if line.ours is code]
+        statements = [one for node in own for one in (node.body if isinstance(node, ast.Module) else [node])]
         yield from (PartsExchanged(code, *both) for both in exchangeable([ast.Module(statements, [])]))
+    for line, parts in lines:
+        yield from (
+            HelperEdit(line.ours, *edit) for edit in left_out_arguments(line.ours, parts, variant.helpers.functions)
+        )
     every = [
         (HelperEdit(line.ours, *edit) for edit in plain_edits(parts, numbers, ast.walk(line.ours.tree)))
         for line, parts in lines

@@ -12,8 +12,10 @@ Parts = tuple[ast.expr, ast.expr]
 
 
 def exchangeable(code: Iterable[ast.AST]) -> list[Parts]:
-    """Parts that stand in the same place of two statements of a block, or of a dictionary; neighbours come first, mere names
-    last."""
+    """Parts that stand in the same place of two statements of a block, or of a dictionary.
+
+    Neighbours come first, and mere names behind what says more.
+    """
     found: list[tuple[int, Parts]] = []
     for node in (inside for part in code for inside in ast.walk(part)):
         runs = [getattr(node, field, None) for field in ("body", "orelse")]

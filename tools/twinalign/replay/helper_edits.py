@@ -19,6 +19,7 @@ from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened, 
 from twinalign.replay.exchanged_parts import exchangeable, exchanged
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
+from twinalign.replay.left_out_arguments import left_out_arguments
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
@@ -151,7 +152,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
 
     numbers = numbers_in(node for part in theirs for node in ast.walk(part))
     edits = itertools.chain(
-        (edit for code in called for edit in edits_of_function(code, numbers)),
+        (edit for code in called for edit in edits_of_function(code, numbers, called)),
         (edit for code in called for edit in read_off(code, remaining)),
     )
     return fitting_edit(edits, functools.partial(with_edited_function, variant), run)
@@ -182,20 +183,26 @@ def with_edited_function(variant: LinesVariant, edit: Edit) -> LinesVariant:
     return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
 
 
-def edits_of_function(code: Code, numbers: Sequence[float]) -> Iterator[HelperEdit]:
-    """Small edits of a function of the port; `numbers`: those that the reference has there."""
+def edits_of_function(code: Code, numbers: Sequence[float], known: Sequence[Code]) -> Iterator[HelperEdit]:
+    """Small edits of a function of the port.
+
+    Args:
+        numbers: those that the reference has there.
+        known: the port's functions that it may call.
+    """
     parts = [*code.tree.body, *code.tree.args.defaults]
     yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
-    yield from (HelperEdit(code, *edit) for edit in plain_edits(parts, numbers, ast.walk(code.tree)))
+    edits = left_out_arguments(code, parts, known), plain_edits(parts, numbers, ast.walk(code.tree))
+    yield from (HelperEdit(code, *edit) for edit in itertools.chain(*edits))
 
 
-def ranked_edits(codes: Iterable[Code], numbers: Sequence[float], names: bool) -> Iterator[HelperEdit]:
+def ranked_edits(codes: Sequence[Code], numbers: Sequence[float], names: bool) -> Iterator[HelperEdit]:
     """Small edits of functions: what exchanges parts first, numbers and factors last, of which one fits by chance.
 
     Args:
         names: whether those that write another name, which are many, or the others.
     """
-    edits = (edit for code in codes for edit in edits_of_function(code, numbers))
+    edits = (edit for code in codes for edit in edits_of_function(code, numbers, codes))
     chosen = (one for one in edits if all(isinstance(part, ast.Name) for part in (one.old, one.new)) == names)
     yield from sorted(chosen, key=_rank)
 
