@@ -61,6 +61,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         to_do = inside.get("to_do") or f"write `{inside['after']}` in place of `{inside['before']}`"
         return f"in {where}: {to_do}"
+    if explanation["id"] == "operand_activated":
+        return f"in {where}: leave the activation out of this side of the sum"
     written = _written(fault)
     if written:
         return f"write {written} in {where}"
