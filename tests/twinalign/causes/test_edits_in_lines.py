@@ -62,6 +62,36 @@ def forward(self, x):
 """
 
 
+class Shares(nn.Module):
+    """What is kept of two functions of one tensor; the first is summed up along the rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        share = torch.sigmoid(x[..., :1])
+        return (torch.relu(x) * share).cumsum(1) + torch.tanh(x) * (1 - share)
+
+
+SHARES = """
+def forward(self, x):
+    share = F.sigmoid(x[:, :, 0]).unsqueeze(-1)
+    low = F.relu(x) * share
+    rows = paddle.arange(x.shape[1])
+    high = paddle.tanh(x) * (1 - share)
+    low = paddle.stack([low[:, :at + 1].sum(1) for at in range(len(rows))], axis=1)
+    return low + high
+"""
+
+
+def test_parts_of_two_statements_stand_in_each_others_place() -> None:
+    source = textwrap.dedent(inspect.getsource(Shares.forward))
+    wrong = source.replace("* share)", "* (1 - share))").replace("torch.tanh(x) * (1 - share)", "torch.tanh(x) * share")
+    port = SHARES.replace("* share", "* (1-share)").replace("tanh(x) * (1 - share)", "tanh(x) * share")
+    found = explained(Shares(), wrong, port)
+    assert found is not None
+    assert "`1 - share`, line 3 of port.py, and `share`, line 5 of port.py, stand in each other's place" in found.text
+    assert found.evidence["helper_edit"]["to_do"] == "exchange `1 - share` and `share`"
+    assert [line for _, line, _ in found.evidence["lines_of_port"]] == [3, 5]
+
+
 @pytest.mark.parametrize(
     ("right", "port", "wrong", "said"),
     [

@@ -215,3 +215,41 @@ def test_an_attribute_with_another_number_is_not_named_by_a_factor_elsewhere() -
     found = explained(ScaledSum(), wrong, port, scaling=0.125)
     assert found is not None
     assert "`scaling` is 0.125 in place of 0.5" in found.text
+
+
+class Penalised(nn.Module):
+    """Its penalty is that of the values before they are normalised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.gain = nn.LayerNorm(6), nn.Parameter(torch.full((6,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x)
+        y = torch.mul(y, self.gain.exp())
+        penalty = y.pow(2).mean()
+        y = self.norm(y)
+        return y * penalty
+
+
+def test_a_statement_stands_behind_another_one_that_changes_what_it_reads() -> None:
+    wrong = """
+    def forward(self, x):
+        y = self.norm(torch.tanh(x) * self.gain.exp())
+        return y * y.pow(2).mean()
+    """
+    port = """
+    def forward(self, x):
+        y = paddle.multiply(paddle.tanh(x), self.gain.exp())
+        y = self.norm(y)
+        penalty = y.square().mean()
+        return y * penalty
+    """
+    found = explained(Penalised(), wrong, port)
+    assert found is not None
+    assert found.text.startswith(
+        "a line of the port computes something else: `penalty = y.square().mean()` stands behind `y = self.norm(y)`, "
+        "in the reference before it, line 4 of port.py and line"
+    )
+    assert "alike" not in found.evidence
+    assert [line for _, line, _ in found.evidence["lines_of_port"]] == [4]

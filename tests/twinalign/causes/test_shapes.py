@@ -186,6 +186,9 @@ CASES: list[Case] = [
     planted_vit("position_embedding_grid", position=grid_transposed),
     planted_vit("position_embedding_scaled", position=lambda table: 2 * table),
     planted_block("residual_missing", lambda self, x, h: h),
+    planted_block(
+        "operand_activated", lambda self, x, h: torch.relu(x + h.relu()), right=lambda self, x, h: torch.relu(x + h)
+    ),
     planted_block("residual_scaled", lambda self, x, h: x + 0.5 * h),
     planted_block("residual_source", lambda self, x, h: F.layer_norm(x, (12,), self.norm.weight, self.norm.bias) + h),
     planted_block("learned_factor_missing", lambda self, x, h: x + h, right=scaled_by_gamma),

@@ -283,6 +283,21 @@ def test_a_line_is_to_be_written_as_the_reference_has_it(port, reference, after,
         assert suggestion(fault) == "in layer, near port.py:7: do as line 9 of net.py does"
 
 
+def test_a_statement_is_to_be_written_where_the_reference_has_it():
+    fault = fault_of("line_of_port", "", [], {}, "Block")
+    said = "`p = x.mean()` stands behind `x = self.norm(x)`, in the reference before it, line 7 of port.py and line 9"
+    text = f"a line of the port computes something else: {said} of net.py"
+    fault["explanation"] |= {"text": text, "evidence": {"lines_of_port": [["/here/port.py", 7, 7]]}}
+    assert suggestion(fault) == "in layer, near port.py:7: write `p = x.mean()` before `x = self.norm(x)`"
+
+
+def test_an_activation_too_many_is_to_be_left_out_where_it_shows():
+    at = {"file": "port.py", "line": 8}
+    fault = fault_of("operand_activated", "relu", [], {}, "Block", inside={"unknown": at, "known": None})
+    said = "in layer, near port.py:8: leave the activation out of this side of the sum"
+    assert suggestion(fault | {"phase": "forward"}) == said
+
+
 def test_lines_that_belong_together_are_to_be_written_together():
     fault = fault_of("line_of_port", "", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 8}})
     two = "`[h]` in place of `h`, line 7 of port.py and line 9 of net.py; `k(h)` in place of `f(h)`, line 8 of port.py "

@@ -40,7 +40,7 @@ NORM, GELU = "        x = self.norm(x)\n", "        x = F.gelu(x)\n"
 @pytest.mark.parametrize(
     ("edits", "said"),
     [
-        ([(NORM + GELU, GELU + NORM)], "`self.norm` stands behind `F.gelu`, in the reference before it"),
+        ([(NORM + GELU, GELU + NORM)], "`x = self.norm(x)` stands behind `x = F.gelu(x)`, in the reference before it"),
         # What the norm of the reference gave has a mean of zero, up to rounding.
         (
             [(NORM, ""), ("        return x\n", "        return self.norm(x)\n")],
@@ -61,7 +61,7 @@ def test_what_is_applied_elsewhere_is_told(edits: list[tuple[str, str]], said: s
     assert fault.explanation is not None
     assert f"something else: {said}, line" in fault.explanation.text
     assert "in place of" not in fault.explanation.text
-    assert ": do as line " in fault.suggestion
+    assert (": write `" if said.startswith("`x = ") else ": do as line ") in fault.suggestion
 
 
 def test_lines_are_quoted_where_more_than_their_order_is_wrong(tmp_path: Path) -> None:
@@ -146,5 +146,6 @@ def test_lines_around_an_epsilon_that_counts_are_proven(tmp_path: Path) -> None:
     inputs = '{"x": 0.1 * rng.standard_normal((3, 4, 6)).astype("float32")}'
     (fault,) = faults_of(written(tmp_path, LAYOUT, edited(port, edits), inputs))
     assert fault.explanation is not None
-    assert "`F.softmax` stands behind `x.reshape`, in the reference before it, line" in fault.explanation.text
+    said = "`x = F.softmax(x, 1)` stands behind `x = x.reshape([x.shape[0], -1])`, in the reference before it, line"
+    assert said in fault.explanation.text
     assert "in place of" not in fault.explanation.text

@@ -30,6 +30,12 @@ def faults(folder: Path, stage: str, replaced: dict[str, str]) -> list[Any]:
     ("stage", "old", "new", "words"),
     [
         ("metric", "* counts).sum() / counts.sum()", ").mean()", ["`group_spread`, line", "in place of `spread_of"]),
+        (
+            "metric",
+            "(np.array(variances) * counts).sum() / counts.sum()",
+            "np.average(variances)",
+            ["`np.average(variances)` in place of `np.average(variances, weights=counts)`", "in `group_spread`"],
+        ),
         ("metric", "- values[labels == one].mean()", "- values.mean()", ["`group_spread`, line"]),
         (
             "metric",
@@ -55,6 +61,25 @@ def test_a_wrong_function_is_named(stage: str, old: str, new: str, words: list[s
         assert one.explanation.id == "line_of_port"
         assert all(word in one.explanation.text for word in words), one.explanation.text
         assert "evaluate" not in one.explanation.text
+
+
+def test_the_right_code_may_call_what_the_wrong_code_never_does(tmp_path: Path) -> None:
+    calling = """    short = most > len(row)
+    return (padded if short else np.resize)(row[:most], most).astype("float32")
+
+
+def padded(row, most):
+    return np.pad(row, (0, most - len(row)))
+"""
+    right = {
+        "    row = row[:most]\n": "",
+        '    return np.pad(row, (0, most - len(row))).astype("float32")\n': calling,
+    }
+    found = faults(tmp_path, "data", {**right, "most > len(row)": "len(row) > most"})
+    assert found
+    for one in found:
+        assert one.explanation is not None, one.evidence
+        assert "`len(row) > most` in place of `most > len(row)`, line 15" in one.explanation.text
 
 
 @pytest.mark.parametrize("stage", ["metric", "data"])

@@ -83,9 +83,7 @@ def _gathering(subject: RankSubject, of_all: bool, original: Callable[..., Any],
     return lambda inputs: _within(lambda: subject.tools.gathering_with_gradient(of_all))(parallel, inputs)
 
 
-def _scaled(
-    subject: RankSubject, factor: float, original: Callable[..., Any], step: Any, framework: str
-) -> Callable[[Any], Any]:
+def _scaled(subject: RankSubject, factor: float, original: Callable[..., Any], step: Any, framework: str) -> Any:
     parallel = original(step, framework)
     return lambda inputs: subject.tools.with_gradient_times(parallel(inputs), factor)
 
@@ -95,9 +93,7 @@ def _own(original: Callable[..., Any], step: Any, framework: str) -> Any:
     return step
 
 
-def _enter(
-    identifier: str, text: str, part: str, method: str, changes: Callable[[RankSubject], Iterable[tuple[str, Any]]]
-) -> None:
+def _enter(identifier: str, text: str, part: str, method: str, changes: Callable[[RankSubject], Iterable[Any]]) -> None:
     """Enter a cause: `change(original, *arguments)` replaces a method of the case, by the detail of the variant."""
 
     def find(subject: RankSubject) -> Iterator[Variant]:

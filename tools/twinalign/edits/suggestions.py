@@ -24,6 +24,7 @@ _SAME_WORDS = re.compile(r"`([^`]+)` gives something else than it does in the re
 _LINES_OF_REFERENCE = re.compile(
     r"line \d+ of [^\s,;)]+ and (line \d+ of [^\s,;)]+)|the port lacks `[^`]+`, (line \d+ of [^\s,;)]+)"
 )
+_MOVED = re.compile(r"`([^`]*[=(][^`]*)` stands \w+ `([^`]+)`, in the reference (\w+) it, line")
 _LONE = "what one side alone has"
 
 
@@ -60,6 +61,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         to_do = inside.get("to_do") or f"write `{inside['after']}` in place of `{inside['before']}`"
         return f"in {where}: {to_do}"
+    if explanation["id"] == "operand_activated":
+        return f"in {where}: leave the activation out of this side of the sum"
     written = _written(fault)
     if written:
         return f"write {written} in {where}"
@@ -102,6 +105,8 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
                 break
     if written and len(written) == len(_QUOTED.findall(text)):  # a part of what belongs together would break the port
         return " and ".join(written)
+    if (moved := _MOVED.search(text)) is not None:
+        return f"write `{moved[1]}` {moved[3]} `{moved[2]}`"
     if (same := _SAME_WORDS.search(text)) is not None:
         return f"write in {same[2]} what gives in paddle what `{same[1]}` gives in torch"
     return _as_these({line for two in _LINES_OF_REFERENCE.findall(text) for line in two if line})

@@ -45,6 +45,8 @@ class Code:
     """Those of a method's object that are plain values."""
     makes_no_graph: bool = False
     """Whether `no_grad` decorates it."""
+    has_run: bool = True
+    """Whether it is more than a name in the code that ran."""
     functions: Sequence[Any] = ()
     """The reference's function objects of this code: one for each time that a class inside a function was made."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import functools
 import inspect
 import linecache
 import math
@@ -68,6 +67,7 @@ class Function:
         arguments: parameters that had the same plain value in all of its calls → that value.
         is_plain: whether it is a method of a class that extends no other.
         attributes: those of the object of a method that had plain values in its first call → that value.
+        has_run: else others name it alone.
     """
 
     file: str
@@ -78,6 +78,7 @@ class Function:
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_plain: bool = False
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    has_run: bool = True
 
     def called_again(self, frame: FrameType) -> None:
         """Forget the arguments that are others in this call."""
@@ -98,40 +99,23 @@ def tracing(function: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noting(functions: dict[CodeType, Function]) -> Iterator[None]:
-    """Inside the block note the functions outside frameworks that run, unless a debugger looks on already."""
+def noting(functions: dict[CodeType, Function], scopes: dict[CodeType, Any] | None = None) -> Iterator[None]:
+    """Inside the block note the functions outside frameworks that run, unless a debugger looks on already.
+
+    `scopes`: where their globals are put.
+    """
 
     def enter(frame: FrameType, event: str, argument: Any) -> None:
         if frame.f_code not in functions and is_own_code(frame):
             functions[frame.f_code] = function_of(frame)
+            if scopes is not None:
+                scopes[frame.f_code] = frame.f_globals
 
     with contextlib.nullcontext() if sys.gettrace() is not None else tracing(enter):
         yield
 
 
-Record = Callable[..., dict[str, Any]]
-_NOTED = "functions"
 _WORD = re.compile(r"[A-Za-z_]\w*")
-
-
-def noted(record: Record) -> Record:
-    """Decorator of a function that records a component of the port: `port_functions` returns what ran there."""
-
-    @functools.wraps(record)
-    def recorded(worker: Any, **given: Any) -> dict[str, Any]:
-        functions: dict[CodeType, Function] = {}
-        with noting(functions) if worker.framework == "paddle" else contextlib.nullcontext():
-            answer = record(worker, **given)
-        worker.kept[_NOTED] = functions
-        return answer
-
-    return recorded
-
-
-def port_functions(worker: Any) -> dict[str, Any]:
-    """`functions`: the port's own that ran in the component that was recorded last, as `Function` in JSON."""
-    found = worker.kept.pop(_NOTED, {})
-    return {"functions": [dataclasses.asdict(one) for one in found.values() if one.source]}
 
 
 class Noted(Protocol):
@@ -219,23 +203,31 @@ class _Frame:
 def function_of(frame: FrameType) -> Function:
     """The function that runs in a frame; without a source that can be read its text is empty."""
     code = frame.f_code
+    # A model that is defined inside a function may have its framework imported there.
+    around = {name: frame.f_locals[name] for name in code.co_freevars if name in frame.f_locals}
+    found = function_of_code(code, frame.f_globals, around)
+    owner, words = frame.f_locals.get("self"), _words_of(code, found.source)
+    own = {name: value for name, value in getattr(owner, "__dict__", {}).items() if name in words and _is_plain(value)}
+    is_plain = owner is not None and type(owner).__mro__[1:] == (object,)
+    return dataclasses.replace(found, arguments=_plain_arguments(frame), is_plain=is_plain, attributes=own)
+
+
+def function_of_code(code: CodeType, scope: Mapping[str, Any], around: Mapping[str, Any] | None = None) -> Function:
+    """A function as it stands in its file; `around`: what it reads of a function around it."""
     linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename, frame.f_globals)[code.co_firstlineno - 1 :]
+    lines = linecache.getlines(code.co_filename, dict(scope))[code.co_firstlineno - 1 :]
     try:
         source = "".join(inspect.getblock(lines)) if lines else ""
     except Exception:  # a text that is not that of the code
         source = ""
-    # A default, or a comprehension inside, reads names that the code itself does not.
-    words = {*code.co_names, *_WORD.findall(source)}
-    read = {name: frame.f_globals[name] for name in sorted(words) if name in frame.f_globals}
-    # A model that is defined inside a function may have its framework imported there.
-    read |= {name: frame.f_locals[name] for name in code.co_freevars if name in frame.f_locals}
+    read = {name: scope[name] for name in sorted(_words_of(code, source)) if name in scope} | dict(around or {})
     described = {name: found for name, value in read.items() if (found := _described(value)) is not None}
-    place = Path(code.co_filename).name, code.co_firstlineno
-    owner = frame.f_locals.get("self")
-    own = {name: value for name, value in getattr(owner, "__dict__", {}).items() if name in words and _is_plain(value)}
-    is_plain = owner is not None and type(owner).__mro__[1:] == (object,)
-    return Function(*place, code.co_qualname, source, described, _plain_arguments(frame), is_plain, own)
+    return Function(Path(code.co_filename).name, code.co_firstlineno, code.co_qualname, source, described)
+
+
+def _words_of(code: CodeType, source: str) -> set[str]:
+    """Names that code reads; a default, or a comprehension inside, reads some that the code itself does not."""
+    return {*code.co_names, *_WORD.findall(source)}
 
 
 def _plain_arguments(frame: FrameType) -> dict[str, Any]:
@@ -276,7 +268,11 @@ def is_of_library(file: str | None) -> bool:
 
 def is_own_code(frame: FrameType) -> bool:
     """Whether a frame runs neither a framework nor the standard library."""
-    module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
+    return is_own_file(str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename)
+
+
+def is_own_file(module: str, file: str) -> bool:
+    """Whether a module, by its name and file, is neither a framework's nor of the standard library."""
     if module.partition(".")[0] in FRAMEWORKS:
         return module.startswith(_OWN_THOUGH)
     return "site-packages" in file or not file.startswith(("<", _STANDARD_LIBRARY))

@@ -12,7 +12,7 @@ from twinalign.case.calling import named_values
 from twinalign.case.definition import Steps
 from twinalign.errors import InputError
 from twinalign.files.recordings import save_npz
-from twinalign.replay.code_lines import noted
+from twinalign.replay.noted_functions import noted
 from twinalign.sides import SIDES
 
 STAGE = "data"

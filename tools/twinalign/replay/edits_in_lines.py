@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, Difference, words_of
-from twinalign.replay.helper_edits import Edit, HelperEdit, Run, fitting_edit, mended_helper, with_edit
+from twinalign.replay.exchanged_parts import exchangeable
+from twinalign.replay.helper_edits import Edit, HelperEdit, PartsExchanged, Run, fitting_edit, mended_helper
+from twinalign.replay.left_out_arguments import left_out_arguments
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import in_calls_of_reference, numbers_in, parts_of_reference, plain_edits
 
@@ -36,11 +38,11 @@ def told_inside(
         return None
     known = {"helper_edit": edit.to_json() | {"of": text}}
     if any(edit.code is one.ours for one in lines.lines):
-        return head + edit.text + end, {**evidence, "lines_of_port": [edit.line_of_port], **known}
+        return head + edit.text + end, {**evidence, "lines_of_port": edit.lines_of_port, **known}
     joint, end = ("", end) if found else ("; ", "")
     where = "in" if lines.is_whole else "called by"
     said = f"{head}{joint}{edit.text}; {where} {found or 'the line'}{end}"
-    return said, {**evidence, "lines_of_port": [edit.line_of_port, *evidence["lines_of_port"]], **known}
+    return said, {**evidence, "lines_of_port": [*edit.lines_of_port, *evidence["lines_of_port"]], **known}
 
 
 def mended_lines(variant: LinesVariant, run: Run) -> HelperEdit | None:
@@ -80,6 +82,14 @@ def _edits(variant: LinesVariant) -> Iterator[HelperEdit]:
         for old, new in parts_of_reference(parts, lacking if line.old is None else [line.old, *lacking]):
             if not _read(new) & _assigned(line.theirs) - _assigned(line.ours):
                 yield HelperEdit(line.ours, old, new)
+    for code in dict.fromkeys(line.ours for line, _ in lines):
+        own: list[Any] = [line.new for line, _ in lines if line.ours is code]
+        statements = [one for node in own for one in (node.body if isinstance(node, ast.Module) else [node])]
+        yield from (PartsExchanged(code, *both) for both in exchangeable([ast.Module(statements, [])]))
+    for line, parts in lines:
+        yield from (
+            HelperEdit(line.ours, *edit) for edit in left_out_arguments(line.ours, parts, variant.helpers.functions)
+        )
     every = [
         (HelperEdit(line.ours, *edit) for edit in plain_edits(parts, numbers, ast.walk(line.ours.tree)))
         for line, parts in lines
@@ -107,6 +117,6 @@ def _assigned(code: Code) -> set[str]:
 
 def _with(variant: LinesVariant, edit: HelperEdit) -> LinesVariant:
     lines = tuple(
-        line if line.new is None else dataclasses.replace(line, new=with_edit(line.new, edit)) for line in variant.lines
+        line if line.new is None else dataclasses.replace(line, new=edit.within(line.new)) for line in variant.lines
     )
     return dataclasses.replace(variant, lines=lines)

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened, words_of
+from twinalign.replay.exchanged_parts import exchangeable, exchanged
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
+from twinalign.replay.left_out_arguments import left_out_arguments
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
@@ -90,11 +92,40 @@ class HelperEdit:
     @property
     def edited(self) -> Code:
         """The function with the edit in it."""
-        return dataclasses.replace(self.code, tree=with_edit(self.code.tree, self))
+        return dataclasses.replace(self.code, tree=self.within(self.code.tree))
 
     @property
-    def line_of_port(self) -> tuple[str, int, int]:
-        return self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        return [(self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno)]
+
+    def within(self, tree: ast.AST) -> Any:
+        """A piece of the function's code with the edit in it; the given one stays as it is."""
+        return with_edit(tree, self)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsExchanged(HelperEdit):
+    """Two parts of a function of the port, `old` and `new`, that must stand in each other's place."""
+
+    @property
+    def text(self) -> str:
+        one, other = (f"`{shortened(part)}`, {line_of(self.code, part)}" for part in (self.old, self.new))
+        return f"{one}, and {other}, stand in each other's place"
+
+    def to_json(self) -> dict[str, str]:
+        one, other = (f"`{shortened(part)}`" for part in (self.old, self.new))
+        return {"to_do": f"exchange {one} and {other}"}
+
+    @property
+    def exchanges(self) -> bool:
+        return True
+
+    @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        return [(self.code.file, part.lineno, part.end_lineno or part.lineno) for part in (self.old, self.new)]
+
+    def within(self, tree: ast.AST) -> Any:
+        return exchanged(tree, (self.old, self.new))
 
 
 Edit = HelperEdit | StatementEdit
@@ -121,7 +152,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
 
     numbers = numbers_in(node for part in theirs for node in ast.walk(part))
     edits = itertools.chain(
-        (edit for code in called for edit in edits_of_function(code, numbers)),
+        (edit for code in called for edit in edits_of_function(code, numbers, called)),
         (edit for code in called for edit in read_off(code, remaining)),
     )
     return fitting_edit(edits, functools.partial(with_edited_function, variant), run)
@@ -152,19 +183,26 @@ def with_edited_function(variant: LinesVariant, edit: Edit) -> LinesVariant:
     return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
 
 
-def edits_of_function(code: Code, numbers: Sequence[float]) -> Iterator[HelperEdit]:
-    """Small edits of a function of the port; `numbers`: those that the reference has there."""
+def edits_of_function(code: Code, numbers: Sequence[float], known: Sequence[Code]) -> Iterator[HelperEdit]:
+    """Small edits of a function of the port.
+
+    Args:
+        numbers: those that the reference has there.
+        known: the port's functions that it may call.
+    """
     parts = [*code.tree.body, *code.tree.args.defaults]
-    yield from (HelperEdit(code, *edit) for edit in plain_edits(parts, numbers, ast.walk(code.tree)))
+    yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
+    edits = left_out_arguments(code, parts, known), plain_edits(parts, numbers, ast.walk(code.tree))
+    yield from (HelperEdit(code, *edit) for edit in itertools.chain(*edits))
 
 
-def ranked_edits(codes: Iterable[Code], numbers: Sequence[float], names: bool) -> Iterator[HelperEdit]:
+def ranked_edits(codes: Sequence[Code], numbers: Sequence[float], names: bool) -> Iterator[HelperEdit]:
     """Small edits of functions: what exchanges parts first, numbers and factors last, of which one fits by chance.
 
     Args:
         names: whether those that write another name, which are many, or the others.
     """
-    edits = (edit for code in codes for edit in edits_of_function(code, numbers))
+    edits = (edit for code in codes for edit in edits_of_function(code, numbers, codes))
     chosen = (one for one in edits if all(isinstance(part, ast.Name) for part in (one.old, one.new)) == names)
     yield from sorted(chosen, key=_rank)
 

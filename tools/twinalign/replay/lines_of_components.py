@@ -10,6 +10,7 @@ from twinalign.replay.helper_edits import reached
 from twinalign.replay.moved_statements import moved, moved_in_other_words
 from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_lines import LinesVariant, lines_of
+from twinalign.replay.reordered_statements import reordered
 from twinalign.replay.several_lines import several
 from twinalign.replay.whole_functions import functions_as_wholes, is_forward
 
@@ -37,6 +38,7 @@ def lines_of_component(
     calling = [one for one in lines if one not in alike and reached(one, one.helpers.alone)]
     yield from moved(lines)
     yield from (one for one in lines if one not in alike and one not in calling)
+    yield from reordered(lines)
     wholes = list(functions_as_wholes(functions, theirs or (), gives_port, run))
     yield from (_lines_inside(one, lines, begins, gives_port) for one in wholes)
     if not wholes:

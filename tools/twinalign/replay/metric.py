@@ -11,10 +11,10 @@ from twinalign.case.calling import call_model, named_values
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
-from twinalign.replay.code_lines import noted
 from twinalign.replay.evaluation_calls import EvaluationCalls, rows_of
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.noted_functions import noted
 from twinalign.replay.optimizer import gradient_of_step
 from twinalign.stages.context import StageContext
 from twinalign.stages.metric import collate

@@ -92,10 +92,10 @@ def _numbers(node: ast.AST) -> list[Any]:
 def _bound(one: ast.AST, other: ast.AST | None) -> tuple[int, int]:
     """How many names one of two statements changes that the other has, and how many both have."""
     mine, theirs = _names(one), _names(other)
-    return len((_changed(one) & theirs) | (mine & _changed(other))), len(mine & theirs)
+    return len((changed_by(one) & theirs) | (mine & changed_by(other))), len(mine & theirs)
 
 
-def _changed(node: ast.AST | None) -> set[str]:
+def changed_by(node: ast.AST | None) -> set[str]:
     """What statements assign to, and whose methods they call for nothing but their effect."""
     found = set[str]()
     for one in ast.walk(node) if node is not None else ():

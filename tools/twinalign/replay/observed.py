@@ -10,7 +10,7 @@ from twinalign.case.calling import named_values
 from twinalign.case.definition import Case
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
-from twinalign.replay.code_lines import noted
+from twinalign.replay.noted_functions import noted
 from twinalign.replay.training import MOVED
 
 STAGE = "forward"

@@ -10,7 +10,7 @@ import numpy as np
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording, sample
-from twinalign.replay.code_lines import noted
+from twinalign.replay.noted_functions import noted
 from twinalign.verdict.array_difference import root_mean_square
 
 STAGE = "backward"

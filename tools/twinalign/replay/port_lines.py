@@ -263,9 +263,9 @@ def values_under(run: Callable[..., Mapping[str, Any]], variant: Any, moved: flo
 
 def codes_of(functions: Sequence[Mapping[str, Any]]) -> list[Code]:
     """The port's own functions, from `code_lines.Function` in JSON."""
-    more = ("globals", "arguments", "is_plain", "attributes")
+    more = ("globals", "arguments", "is_plain", "attributes", "has_run")
     found = (
-        parsed(f["source"], f["file"], f["line"], f["name"], "paddle", **{key: f.get(key, {}) for key in more})
+        parsed(f["source"], f["file"], f["line"], f["name"], "paddle", **{key: f[key] for key in more if key in f})
         for f in functions
     )
     return [code for code in found if code is not None]
@@ -293,7 +293,8 @@ def lines_of(
     ran: dict[str, set[int]] = {}
     for step in steps:
         ran.setdefault(step.get("file", ""), set()).add(step.get("line", 0))
-    written = codes_of(functions)
+    every = codes_of(functions)
+    written = [code for code in every if code.has_run]
     known = [as_it_ran(code, ran.get(code.file, ())) for code in written]
     if steps and all(one is other for one, other in zip(written, known, strict=True)):
         return []

@@ -32,8 +32,8 @@ class StatementEdit:
     to_do: str
 
     @property
-    def line_of_port(self) -> tuple[str, int, int]:
-        return self.code.file, self.node.lineno, self.node.end_lineno or self.node.lineno
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        return [(self.code.file, self.node.lineno, self.node.end_lineno or self.node.lineno)]
 
     def to_json(self) -> dict[str, str]:
         return {"to_do": self.to_do}

@@ -11,7 +11,7 @@ from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
-from twinalign.replay.code_lines import noted
+from twinalign.replay.noted_functions import noted
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.stages.watching import run_training
 from twinalign.verdict import KNOWN_ALLOWANCES

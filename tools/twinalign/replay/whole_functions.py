@@ -65,7 +65,7 @@ def outermost(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVa
 def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple[LinesVariant, Code, set[str], bool]]:
     """Each function of the port in the place of those most like it, what it calls, and whether another calls it."""
     shared = {(code.file, code.name, code.tree.lineno) for code in theirs}
-    own = [code for code in known if (code.file, code.name, code.tree.lineno) not in shared]
+    own = [code for code in known if code.has_run and (code.file, code.name, code.tree.lineno) not in shared]
     ours = [code for code in own if "<locals>" not in code.name]
     calls = {code.name: {other.name for other in ours if _reads(code, other)} for code in ours}
     pairs = [(one, other) for one, other in partners(theirs, known) if "." in one.name and "." in other.name]

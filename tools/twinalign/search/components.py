@@ -9,7 +9,7 @@ import numpy as np
 
 from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import SideProcess
-from twinalign.replay.code_lines import port_functions
+from twinalign.replay.noted_functions import port_functions
 from twinalign.replay.port_code import set_port_code
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, Ways, enter_edits, forward, joined, place_of
+from twinalign.causes.layers.activation import activation_of
+from twinalign.causes.layers.changed_calls import Changes, Ways, as_change, enter_edits, forward, joined, place_of
 from twinalign.causes.layers.edited_program import elsewhere
 from twinalign.causes.layers.generic import operands
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
@@ -52,6 +53,17 @@ def residual_source(subject: LayerSubject) -> Iterator[CallVariant]:
 
 def _other_operand(call: FunctionCall) -> Any:
     return call["other"] if call.name_of(call["input"]) is not None else call["input"]
+
+
+def _activated_too(site: Site, subject: LayerSubject) -> Changes:
+    for name in dict.fromkeys(filter(None, map(activation_of, subject.sites))) if is_residual(site) else ():
+        for side, words in (("input", "first"), ("other", "second")):
+            yield f"{name} of the {words} operand", _activated(side, name)
+
+
+@as_change
+def _activated(call: FunctionCall, side: str, name: str) -> Any:
+    return call.run(**{side: getattr(call.torch.nn.functional, name)(call[side])})
 
 
 def _learned_otherwise(site: Site, subject: LayerSubject) -> Changes:
@@ -133,6 +145,8 @@ enter_edits("forward", (
     ("residual_missing", "one side of a sum of two tensors, such as a residual connection, is left out or zero",
      ("add",), made({"the first operand": lambda call: call["other"] * call.get("alpha", 1),
                      "the second operand": taken_for_input}, is_residual), {"drops": True}),
+    ("operand_activated", "the activation is applied to one side of a sum of two tensors, too", ("add",),
+     _activated_too, {"rank": 1}),
     ("term_missing", "one term of a sum is left out", ("add", "sub"),
      made({"the first operand": lambda call: call.result - call["input"],
            "the second operand": lambda call: call["input"] + 0},

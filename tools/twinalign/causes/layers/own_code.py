@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-from twinalign.causes.layers.changed_calls import forward, state
+from twinalign.causes.layers.changed_calls import forward
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.registry import Cause, enter
 from twinalign.replay.fewest import fewest, fewest_by_twos, without_groups
@@ -17,6 +17,7 @@ from twinalign.replay.moved_statements import moved
 from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_attributes import attributes_of
 from twinalign.replay.port_lines import LinesVariant, exchanged_layers, lines_of, together, whole_functions
+from twinalign.replay.reordered_statements import reordered
 
 _SECONDS_TO_MEASURE = 3.0
 """Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
@@ -54,10 +55,12 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     yield from (moves := [one for one in moves if runs.gives_port(one)])
     # A part of what has moved may give the port's values, too: what is done twice, where the second time does nothing.
     lines = [one for one in lines if all(one.lines[0] not in move.lines for move in moves)]
-    single = [one for one in lines if changes[id(one)] > runs.rounding]
-    single += attributes_of(subject.module, subject.unit)
+    single = [*(o for o in lines if changes[id(o)] > runs.rounding), *attributes_of(subject.module, subject.unit)]
     single = [narrowed(dataclasses.replace(one, spelled=spelled), runs.gives_port) for one in single]
     yield from (told(one) for one in single if not one.reads_other_values)
+    yield from (again := [one for one in reordered(lines) if runs.gives_port(one)])
+    if again:  # lines that belong together would say the same in more words
+        return True
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] <= NOTHING and one.lines[0].old is None]
     whole = runs.give_port(lines)
@@ -79,12 +82,8 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     return bool(whole)
 
 
-@state(alone=True, own_code=True)
-def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
-    """A line of the port updates buffers differently."""
-    yield from line_of_port(subject)
-
-
+_BUFFERS = "a line of the port updates buffers differently"
+enter(Cause("line_of_port_for_buffers", "state", _BUFFERS, LayerSubject, line_of_port, alone=True, own_code=True))
 _EXCHANGED = "two like layers stand in each other's place, by the code or by their weights"
 enter(Cause("layers_exchanged", "forward", _EXCHANGED, LayerSubject, lambda s: exchanged_layers(s.module), rank=-1))
 

@@ -25,6 +25,7 @@ from twinalign.replay.own_settings import MOST_VALUES, Values, of_kinds
 
 _TRIED_SIZE = 200_000
 _TRIED_OF_A_KIND, _FEW_SETTINGS = 2, 4
+Settings = Callable[[Values], Callable[[Moment], Mapping[str, Any]]]
 
 
 class OptimizerSubject(ChangedSteps, Component):
@@ -120,9 +121,7 @@ class OptimizerSubject(ChangedSteps, Component):
     def changed(self, detail: str, **change: Any) -> Variant:
         return self.variant(detail, change=StepChange(**change))
 
-    def own_values(
-        self, own: Values, values: Sequence[float], settings: Callable[[Values], Callable[[Moment], Mapping[str, Any]]]
-    ) -> Iterator[dict[str, float]]:
+    def own_values(self, own: Values, values: Sequence[float], settings: Settings) -> Iterator[dict[str, float]]:
         """The port's values of a setting that is `own` in the reference, of the parameters that have other ones."""
         kinds = {name: (*self.kind(name), own.get(name)) for name in self.names}
 

@@ -179,13 +179,6 @@ def training_rates(subject: TrainingSubject) -> Iterator[Variant]:
         yield _at_rates_of_port(subject, f"{port[at]:.6g} for {reference[at]:.6g} at step {at}", reference, port)
 
 
-def _other_momenta(subject: TrainingSubject) -> Iterator[Variant]:
-    def times(factor: float) -> Variant:
-        return subject.variant(f"{factor:.6g} times that of the reference", around=with_momenta(lambda m: factor * m))
-
-    return _fitting(subject, times, _wrong_statistics(subject)[0])
-
-
 def _wrong_statistics(subject: TrainingSubject) -> list[str]:
     wrong = wrong_names(subject)  # momenta change no weight
     return [] if any(n.startswith(WEIGHT_NORM) for n in wrong) else [n for n in wrong if n.startswith(BUFFER_NORM)]
@@ -197,5 +190,7 @@ enter_rows("train", TrainingSubject, "around", (
      {"difference": "bn_momentum", "rank": -1, "where": _wrong_statistics},
      lambda s: {"": with_momenta(lambda momentum: 1.0 - momentum)}),
     ("training_batch_norm_other_momentum", "batch norms weigh new statistics by another momentum",
-     {"rank": 1, "where": _wrong_statistics}, _other_momenta),
+     {"rank": 1, "where": _wrong_statistics}, lambda s: _fitting(s, lambda factor: s.variant(
+         f"{factor:.6g} times that of the reference", around=with_momenta(lambda momentum: factor * momentum),
+     ), _wrong_statistics(s)[0])),
 ))  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import allowed_remainder, explain, remainder
-from twinalign.causes.optimizer.subject import OptimizerSubject
+from twinalign.causes.optimizer.subject import OptimizerSubject, Settings
 from twinalign.causes.registry import cause
 from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
 from twinalign.patching import Around, replaced
@@ -96,9 +96,7 @@ class TrainingSubject(OptimizerSubject):
         with replaced(self, "until", (next((n for n in self.reference if n.startswith(WEIGHT_NORM)), ""), step)):
             return self.run()
 
-    def own_values(
-        self, own: Values, values: Sequence[float], settings: Callable[[Values], Callable[[Moment], Mapping[str, Any]]]
-    ) -> Iterator[dict[str, float]]:
+    def own_values(self, own: Values, values: Sequence[float], settings: Settings) -> Iterator[dict[str, float]]:
         """Read off the sizes after the first step in which one differs."""
         norms = {name: WEIGHT_NORM + name for name in own if WEIGHT_NORM + name in self.port.keys() & self.reference}
         if self.first == np.inf or self.gradients_apart or f"{GRADIENT_NORM}.2" in self.port | self.reference:

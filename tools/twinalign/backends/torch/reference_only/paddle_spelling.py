@@ -159,7 +159,7 @@ def layer(
     settings |= {KEYWORDS.get(key, key): value for key, value in settings.items()}
     settings |= {parameter: None if weights else getattr(own, parameter, None) for parameter in ("weight", "bias")}
     settings |= weights
-    given = {key: settings[key] for key in _arguments_of(name) if settings.get(key) is not None}
+    given = {key: settings[key] for key in arguments_of(name) if settings.get(key) is not None}
     if name == "batch_norm":
         return functools.partial(_batch_norm, own.training, given)
     return functools.partial(OWN.get(name) or getattr(functional, name), **given)
@@ -173,8 +173,8 @@ def _function_of(kind: str) -> str:
     return names.get(kind) or names.get(plain) or _LAYERS[plain]
 
 
-def _arguments_of(name: str) -> list[str]:
-    """Those that are settings of a layer: its momentum moves statistics, and nothing that it returns."""
+def arguments_of(name: str) -> list[str]:
+    """Torch's names of what a function is given; not a layer's momentum, which moves statistics and nothing else."""
     parameters = inspect.signature(OWN[name]).parameters if name in OWN else {}
     known = ARGUMENTS.get(name, ()) if not parameters or "named" in parameters else tuple(parameters)
     return [key for key in known if key not in ("momentum", "inplace")]

@@ -1,0 +1,73 @@
+"""Parts of two statements in each other's place, such as the weights of the lower and the upper neighbour."""
+
+import ast
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+_FARTHEST, _MOST = 6, 60
+"""So many statements lie between two whose parts are exchanged at most, and so many exchanges are tried."""
+Parts = tuple[ast.expr, ast.expr]
+
+
+def exchangeable(code: Iterable[ast.AST]) -> list[Parts]:
+    """Parts that stand in the same place of two statements of a block, or of a dictionary.
+
+    Neighbours come first, and mere names behind what says more.
+    """
+    found: list[tuple[int, Parts]] = []
+    for node in (inside for part in code for inside in ast.walk(part)):
+        runs = [getattr(node, field, None) for field in ("body", "orelse")]
+        for run in (run for run in runs if isinstance(run, list)):
+            for one, other in itertools.combinations(range(len(run)), 2):
+                if other - one <= _FARTHEST:
+                    parts = _alike(_value(run[one]), _value(run[other]))
+                    found += [(other - one, both) for both in parts]
+        if isinstance(node, ast.Dict):
+            found += [(1, both) for both in itertools.combinations(node.values, 2) if _differ(*both)]
+    found.sort(key=lambda item: (item[0], any(isinstance(part, (ast.Name, ast.Constant)) for part in item[1])))
+    return [both for _, both in found][:_MOST]
+
+
+def exchanged(tree: ast.AST, parts: Parts) -> Any:
+    """A piece of code with two of its parts in each other's place; the given one stays as it is."""
+    for one, other in (parts, parts[::-1]):
+        if tree is one:
+            return other
+    made = tree
+    for field, value in ast.iter_fields(tree):
+        inside = value if isinstance(value, list) else [value]
+        others = [exchanged(one, parts) if isinstance(one, ast.AST) else one for one in inside]
+        if any(one is not other for one, other in zip(inside, others, strict=True)):
+            made = copy.copy(tree) if made is tree else made
+            setattr(made, field, others if isinstance(value, list) else others[0])
+    return made
+
+
+def _value(statement: Any) -> ast.AST | None:
+    return getattr(statement, "value", None) if isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return)) else None
+
+
+def _alike(one: ast.AST | None, other: ast.AST | None) -> Iterator[Parts]:
+    """What stands in the same place of both and reads otherwise, the outermost first."""
+    if isinstance(one, ast.expr) and isinstance(other, ast.expr) and _differ(one, other):
+        yield one, other
+    if one is None or other is None or type(one) is not type(other) or _name(one) != _name(other):
+        return
+    inside: Sequence[Sequence[ast.AST]] = [list(ast.iter_child_nodes(node)) for node in (one, other)]
+    if len(inside[0]) == len(inside[1]):
+        for two in zip(*inside, strict=True):
+            yield from _alike(*two)
+
+
+def _differ(one: ast.expr, other: ast.expr) -> bool:
+    is_read = all(isinstance(getattr(node, "ctx", ast.Load()), ast.Load) for node in (one, other))
+    return is_read and ast.dump(one) != ast.dump(other)
+
+
+def _name(node: ast.AST) -> str:
+    """The name of what a call calls; empty for anything else."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)

@@ -1,0 +1,86 @@
+"""An argument that a call lacks: what the function around it makes and never reads, or has under that name."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twinalign.replay.aligned_code import Code, last_part
+from twinalign.replay.code_lines import is_of_library
+from twinalign.replay.small_edits import Edit, expressions
+from twinalign.replay.wrong_unit import paddle_spelling
+
+_MOST_UNREAD, _MOST_PARAMETERS = 4, 16
+
+
+def left_out_arguments(code: Code, parts: Sequence[ast.AST], known: Sequence[Code]) -> Iterator[Edit]:
+    """Calls with one argument more, by its keyword.
+
+    Args:
+        code: a function of the port.
+        parts: what of it may be edited.
+        known: the port's functions that it may call.
+    """
+    own, unread = _own_names(code.tree)
+    for call in expressions(parts):
+        if not isinstance(call, ast.Call):
+            continue
+        for parameter in _lacking(call, code, known)[:_MOST_PARAMETERS]:
+            for name in [parameter] if parameter in own else unread[:_MOST_UNREAD]:
+                given = ast.keyword(parameter, ast.Name(name, ast.Load()))
+                new = ast.copy_location(ast.Call(call.func, call.args, [*call.keywords, given]), call)
+                yield call, ast.fix_missing_locations(new)
+
+
+def _own_names(tree: ast.FunctionDef) -> tuple[set[str], list[str]]:
+    """The names that a function is given or makes, and those of them that go into nothing, but for calls on them."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    given = [one.arg for one in (*tree.args.args, *tree.args.kwonlyargs) if one.arg != "self"]
+    own = dict.fromkeys((*given, *(node.id for node in nodes if isinstance(node.ctx, ast.Store))))
+    changed = {id(node.value.func.value) for node in ast.walk(tree) if _is_for_its_effect(node)}  # type: ignore[attr-defined]
+    read = {node.id for node in nodes if isinstance(node.ctx, ast.Load) and id(node) not in changed}
+    return set(own), [name for name in own if name not in read]
+
+
+def _is_for_its_effect(node: ast.AST) -> bool:
+    """Whether it is a statement such as `sizes.append(size)`."""
+    called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+    return isinstance(called, ast.Attribute)
+
+
+def _lacking(call: ast.Call, code: Code, known: Sequence[Code]) -> list[str]:
+    """Parameters of the function that a call makes which it does not give; none where the function is not known."""
+    if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
+        return []
+    names = _parameters(call.func, code, known)[len(call.args) :]
+    return [name for name in names if name not in {one.arg for one in call.keywords}]
+
+
+def _parameters(function: ast.expr, code: Code, known: Sequence[Code]) -> list[str]:
+    path = ast.unparse(function).split(".")
+    for own in known:
+        if path[0] != "self" and last_part(own.name) == path[-1] and "." not in own.name:
+            return [one.arg for one in (*own.tree.args.args, *own.tree.args.kwonlyargs)]
+    kind, place = code.globals.get(path[0], ("", ""))
+    if kind != "name" or not isinstance(function, (ast.Name, ast.Attribute)):
+        return []
+    if str(place).partition(".")[0] == "paddle":
+        spelling = paddle_spelling()
+        return [name for name in spelling.arguments_of(path[-1]) if name not in spelling.KEYWORDS.values()]
+    try:
+        signature = inspect.signature(_of_library(str(place), path[1:]))
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return []
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return [name for name, one in signature.parameters.items() if one.kind in kinds]
+
+
+def _of_library(place: str, attributes: Sequence[str]) -> Any:
+    """What a library has in this place, whose module the reference's process has imported."""
+    for module, names in ((place, attributes), (place.rpartition(".")[0], [last_part(place), *attributes])):
+        if (found := sys.modules.get(module)) is not None and is_of_library(getattr(found, "__file__", None)):
+            for name in names:
+                found = getattr(found, name)
+            return found
+    raise LookupError(place)
