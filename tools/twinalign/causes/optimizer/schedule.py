@@ -69,8 +69,7 @@ class ScheduleSubject(Component):
 
     def _ask(self, settings: Mapping[str, Any], steps: int) -> list[float]:
         case = self.worker.fresh_case(STAGE)
-        for name, value in settings.items():
-            setattr(case, name, value)
+        vars(case).update(settings)
         optimizer = case.optimizer(self._parameters, "torch")
         return ask_schedule(case, optimizer, self.worker.backend, "torch", steps)[self.name]
 
