@@ -109,3 +109,16 @@ def test_a_method_without_a_partner_is_called_with_its_object() -> None:
     text = ast.unparse(ast.fix_missing_locations(made))
     assert "_twinalign_helper_Attention_split(self, x)" in text
     assert "(self, 'join')" in text
+
+
+def test_a_layer_s_method_stands_for_a_function_whose_weights_it_has_as_settings() -> None:
+    reference = "def criterion(x, weight=0.1):\n    penalty = weight * x.pow(2).mean()\n    return penalty"
+    port = "def forward(self, x):\n    weight = self.beta * x.square().mean()\n    return weight"
+    theirs = parsed(reference, "a.py", 1, "criterion", "torch")
+    ours = parsed(port, "b.py", 1, "Loss.forward", "paddle", attributes={"beta": 0.1})
+    assert theirs is not None
+    assert ours is not None
+    found = differences(theirs, ours)
+    assert [ast.unparse(one.new) for one in found if one.new] == ["penalty = 0.1 * x.square().mean()", "return penalty"]
+    text = "`self.beta * x.square().mean()` in place of `weight * x.pow(2).mean()`, line 2 of b.py and line 2 of a.py"
+    assert found[0].text == text

@@ -41,3 +41,15 @@ def test_other_numbers_of_calls_pair_nothing() -> None:
     scaled = code("scaled", "def scaled(one):\n    while one:\n        pass", "paddle")
     ours = [code("loss", both, "paddle"), code("criterion", OTHER, "paddle"), scaled]
     assert names(THEIRS, ours) == [("loss", "loss")]
+
+
+def test_a_layer_that_is_made_where_it_is_called_is_named_by_its_class() -> None:
+    made = LOSS.replace("port.criterion(outputs, labels)", "port.MaskedLoss(0.1)(outputs, labels)")
+    method = OTHER.replace("criterion(one", "forward(self, one")
+    constructor = "def __init__(self, weight):\n    super().__init__()\n    self.weight = weight"
+    ours = [
+        code("loss", made, "paddle"),
+        code("MaskedLoss.__init__", constructor, "paddle"),
+        code("MaskedLoss.forward", method, "paddle"),
+    ]
+    assert names(THEIRS, ours) == [("loss", "loss"), ("masked_loss", "MaskedLoss.forward")]

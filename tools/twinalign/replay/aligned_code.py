@@ -273,15 +273,19 @@ def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
             targets = _targets(new), _targets(old)
             pairs += zip(*targets, strict=True) if len(targets[0]) == len(targets[1]) else []
     known = {node.id for node in ast.walk(theirs.tree) if isinstance(node, ast.Name)} | set(_parameters(theirs.tree))
+    # What the port makes may have the name of a parameter that it does not take: of a weight, say, its term.
+    free = set(others) - set(mine)
     names: dict[str, str] = {}
     for name, other in pairs:
-        if name != other and name not in known:
+        if name != other and (name not in known or name in free):
             names.setdefault(name, other)
     plain = {**_defaults(ours.tree), **{name: ast.Constant(value) for name, value in ours.arguments.items()}}
     changed = {
         node.id for node in ast.walk(ours.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     constants = {name: value for name, value in plain.items() if name not in (*names, *known, *changed)}
+    if "self" not in others:  # a layer's method for a function
+        constants |= {f"self.{name}": ast.Constant(value) for name, value in ours.attributes.items()}
     return with_names(ours.tree, names, constants)
 
 
@@ -295,7 +299,7 @@ def _defaults(tree: ast.FunctionDef) -> dict[str, ast.Constant]:
 def with_names(
     tree: ast.FunctionDef, names: Mapping[str, str], constants: Mapping[str, ast.Constant]
 ) -> ast.FunctionDef:
-    """A function with other names, and with plain values in place of some, each of which notes what was written."""
+    """A function with other names, and plain values for some, or for `self.NAME`; each notes what was written."""
     if not names and not constants:
         return tree
 
@@ -304,8 +308,9 @@ def with_names(
             return [renamed(item) for item in node]
         if not isinstance(node, ast.AST):
             return node
-        if isinstance(node, ast.Name) and node.id in constants:
-            constant = ast.copy_location(ast.Constant(constants[node.id].value), node)
+        name = node.id if isinstance(node, ast.Name) else f"self.{own_attribute(node)}"
+        if name in constants and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            constant = ast.copy_location(ast.Constant(constants[name].value), node)
             setattr(constant, AS_WRITTEN, node)
             return constant
         made = type(node)(**{field: renamed(value) for field, value in ast.iter_fields(node)})

@@ -8,6 +8,8 @@ from twinalign.replay.likeness import ratio
 
 _LIKELY = 0.6
 """From this share on a function of another name is a better partner than one of the same name that is not alike."""
+_CALLED = ("forward", "__call__")
+"""Methods that run where an object is called."""
 
 
 def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, Code]]:
@@ -61,10 +63,14 @@ def _add_called(found: list[tuple[Code, Code]], left: list[Code], right: list[Co
 
 
 def _called(code: Code, others: Sequence[Code]) -> list[Code]:
-    """Those of other functions that a function calls by name, or as what a module or its own object has, in order."""
+    """Those of other functions that a function calls by name, or as what a module or its own object has, in order.
+
+    A layer that is made where it is called, `LossOfModel()(outputs)`, is called by the name of its class.
+    """
     known: dict[str, list[Code]] = {}
     for other in others:
-        known.setdefault(_last_name(other), []).append(other)
+        holder, _, last = other.name.rpartition(".")
+        known.setdefault(last_part(holder) if last in _CALLED else last, []).append(other)
     calls = [node.func for node in ast.walk(code.tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda node: (node.lineno, node.col_offset))
     found = [known[name][0] for node in calls if (name := _name_of(node)) is not None and len(known.get(name, ())) == 1]
@@ -72,6 +78,8 @@ def _called(code: Code, others: Sequence[Code]) -> list[Code]:
 
 
 def _name_of(called: ast.expr) -> str | None:
+    if isinstance(called, ast.Call):
+        return _name_of(called.func)
     if isinstance(called, ast.Attribute):
         return called.attr if isinstance(called.value, ast.Name) else None
     return called.id if isinstance(called, ast.Name) else None
