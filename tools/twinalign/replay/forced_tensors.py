@@ -37,13 +37,24 @@ class ForcedTensors:
         """id of a form that is a layer's doing → whose difference it is, if what takes it is wrong for that."""
 
     def order(self, ours: Sequence[Any], theirs: Sequence[Tensor]) -> list[int]:
-        """Places of the port's tensors, those first that stand for the reference's, as `aligned` finds them."""
+        """Places of the port's tensors, those first that stand for the reference's, as `aligned` finds them.
+
+        What a dictionary hands on may come in another order: if all stand for the reference's already, that decides.
+        """
+        known = [self._number(tensor) for tensor in ours]
+        wanted = [tensor.number for tensor in theirs]
+        if known != wanted and len({*known}) == len(known) and {*known} == {*wanted}:
+            return [known.index(number) for number in wanted]
         return aligned(len(ours), len(theirs), lambda place, other: self._likeness(ours[place], theirs[other]))
 
-    def _likeness(self, tensor: Any, theirs: Tensor) -> int:
+    def _number(self, tensor: Any) -> int | None:
+        """The number of the reference's tensor that a tensor of the port stands for, if that is known."""
         known = self._shared.get(id(tensor))
-        if known is not None and known[0] is tensor:
-            return _THE_SAME if known[1] == theirs.number else 0
+        return known[1] if known is not None and known[0] is tensor else None
+
+    def _likeness(self, tensor: Any, theirs: Tensor) -> int:
+        if (known := self._number(tensor)) is not None:
+            return _THE_SAME if known == theirs.number else 0
         if _is_another(tensor, theirs):
             return 0
         port, reference = self._backend.values_of(tensor), self.read(theirs)

@@ -45,6 +45,15 @@ def places_in(skeleton: Any) -> list[str]:
     return [name + inner for name, member in members for inner in places_in(member)]
 
 
+def order_by_names(skeleton: Any, places: Sequence[str]) -> list[int] | None:
+    """Which tensor of a skeleton stands in each of `places`; None if these are not all it has, or in this order.
+
+    Two dictionaries with the same keys are the same results, in whatever order they were filled.
+    """
+    own = places_in(skeleton)
+    return [own.index(place) for place in places] if own != [*places] and sorted(own) == sorted(places) else None
+
+
 def each_once(tensors: Sequence[Any], number: int) -> tuple[list[Any], list[int]]:
     """Tensors without the repeats, if there are so many then, and for each place which of these stands there.
 

@@ -27,7 +27,7 @@ from twinalign.replay.forced_state import ForcedState
 from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
-from twinalign.replay.nested_tensors import Place, each_once, put_together, take_apart
+from twinalign.replay.nested_tensors import Place, each_once, order_by_names, put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind, numbers_from
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import difference
@@ -309,7 +309,8 @@ class ForcedForward:
             result = forward(*forced[0], **forced[1])
             leaves, skeleton = take_apart(result, self.backend.is_tensor)
             returned, places = each_once(leaves, len(unit.call.outputs))
-            order = self.tensors.order(returned, unit.call.outputs)
+            named = order_by_names(skeleton, unit.call.places)
+            order = self.tensors.order(returned, unit.call.outputs) if named is None else named
             self.tensors.force_outputs(unit, [returned[place] for place in order])
             places = in_order(order, places)
             if unit.layer is not None:

@@ -10,7 +10,7 @@ from twinalign.backends.layer_classes import full_name
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.layer_calls import Call, CallStack, Tensor, is_random, wrapped
-from twinalign.replay.nested_tensors import take_apart
+from twinalign.replay.nested_tensors import order_by_names, take_apart
 from twinalign.verdict.array_difference import distance_of_samples, sample_of
 
 
@@ -50,12 +50,14 @@ def own_forward(
             result = forward(*arguments, **keywords)
         finally:
             stack.end(call)
-        returned = take_apart(result, backend.is_tensor)[0]
+        returned, skeleton = take_apart(result, backend.is_tensor)
+        theirs = by_name.get((partner(path), call.ordinal))
+        if theirs is not None and (named := order_by_names(skeleton, theirs.places)) is not None:
+            returned = [returned[place] for place in named]
         if number is not None:
             keep(f"output.{number}", returned)
         if layer is None:
             keep(path, returned)
-        theirs = by_name.get((partner(path), call.ordinal))
         for place, tensor in enumerate(returned):
             call.outputs.append(_described(tensor, sample_of(backend.values_of(tensor))))
             if theirs is not None and place < len(theirs.outputs):
