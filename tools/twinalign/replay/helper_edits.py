@@ -19,7 +19,7 @@ from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened, 
 from twinalign.replay.exchanged_parts import exchangeable, exchanged
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
-from twinalign.replay.left_out_arguments import left_out_arguments
+from twinalign.replay.left_out_arguments import left_out_arguments, left_out_names
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
@@ -192,8 +192,9 @@ def edits_of_function(code: Code, numbers: Sequence[float], known: Sequence[Code
     """
     parts = [*code.tree.body, *code.tree.args.defaults]
     yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
-    edits = left_out_arguments(code, parts, known), plain_edits(parts, numbers, ast.walk(code.tree))
-    yield from (HelperEdit(code, *edit) for edit in itertools.chain(*edits))
+    lacking = left_out_arguments(code, parts, known), left_out_names(code, parts)
+    edits = itertools.chain(*lacking, plain_edits(parts, numbers, ast.walk(code.tree)))
+    yield from (HelperEdit(code, *edit) for edit in edits)
 
 
 def ranked_edits(codes: Sequence[Code], numbers: Sequence[float], names: bool) -> Iterator[HelperEdit]:

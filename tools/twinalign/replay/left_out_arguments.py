@@ -1,7 +1,11 @@
-"""An argument that a call lacks: what the function around it makes and never reads, or has under that name."""
+"""What code lacks and the function around it has: an argument of a call, a condition, or a factor such as a mask.
+
+What a function makes and never reads is likely to be what is left out.
+"""
 
 import ast
 import inspect
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,6 +35,30 @@ def left_out_arguments(code: Code, parts: Sequence[ast.AST], known: Sequence[Cod
                 given = ast.keyword(parameter, ast.Name(name, ast.Load()))
                 new = ast.copy_location(ast.Call(call.func, call.args, [*call.keywords, given]), call)
                 yield call, ast.fix_missing_locations(new)
+
+
+def left_out_names(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
+    """What a function makes and never reads as one more condition, for what a comparison is about, or as a factor."""
+    _, unread = _own_names(code.tree)
+    for node in expressions(parts) if unread else ():
+        for name in unread[:_MOST_UNREAD]:
+            for new in _with_name(node, name):
+                yield node, ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+def _with_name(node: ast.expr, name: str) -> Iterator[ast.expr]:
+    own = ast.Name(name, ast.Load())
+    if isinstance(node, ast.Compare):
+        indices = [one.slice for one in ast.walk(node) if isinstance(one, ast.Subscript)]
+        places = [one for index in indices for one in (index.elts if isinstance(index, ast.Tuple) else [index])]
+        of_places = [ast.Subscript(own, one, ast.Load()) for one in places if isinstance(one, ast.Name)]
+        for one, other in itertools.combinations(of_places[:_MOST_UNREAD], 2):
+            for kind in (ast.Eq(), ast.NotEq()):
+                yield ast.BoolOp(ast.And(), [ast.Compare(one, [kind], [other]), node])
+        yield from (ast.BoolOp(ast.And(), [one, node]) for one in of_places[:_MOST_UNREAD])
+        yield ast.BinOp(node, ast.BitAnd(), own)
+    elif isinstance(node, (ast.BinOp, ast.Call)):
+        yield ast.BinOp(node, ast.Mult(), own)
 
 
 def _own_names(tree: ast.FunctionDef) -> tuple[set[str], list[str]]:

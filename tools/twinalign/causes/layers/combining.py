@@ -55,8 +55,8 @@ def _other_operand(call: FunctionCall) -> Any:
     return call["other"] if call.name_of(call["input"]) is not None else call["input"]
 
 
-def _activated_too(site: Site, subject: LayerSubject) -> Changes:
-    for name in dict.fromkeys(filter(None, map(activation_of, subject.sites))) if is_residual(site) else ():
+def _activated_too(subject: LayerSubject) -> Changes:
+    for name in dict.fromkeys(n for n in map(activation_of, subject.sites) if n and "softmax" not in n):
         for side, words in (("input", "first"), ("other", "second")):
             yield f"{name} of the {words} operand", _activated(side, name)
 
@@ -146,7 +146,7 @@ enter_edits("forward", (
      ("add",), made({"the first operand": lambda call: call["other"] * call.get("alpha", 1),
                      "the second operand": taken_for_input}, is_residual), {"drops": True}),
     ("operand_activated", "the activation is applied to one side of a sum of two tensors, too", ("add",),
-     _activated_too, {"rank": 1}),
+     lambda site, subject: _activated_too(subject) if is_residual(site) else (), {"rank": 1}),
     ("term_missing", "one term of a sum is left out", ("add", "sub"),
      made({"the first operand": lambda call: call.result - call["input"],
            "the second operand": lambda call: call["input"] + 0},

@@ -1,0 +1,43 @@
+"""What a function makes and never reads, as an argument, a condition or a factor that its code lacks."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from twinalign.replay.aligned_code import parsed
+from twinalign.replay.left_out_arguments import left_out_arguments, left_out_names
+
+FUNCTION = """
+def kept(boxes, classes, overlap, most, mask):
+    found, sizes = [], []
+    for i in range(most):
+        sizes.append(i)
+        if not any(overlap[i, k] > 0.5 for k in found):
+            found.append(i)
+    return np.average(boxes[found] * 2), classes.sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("unread", "expected"),
+    [
+        ("classes.sum()", "classes[i] == classes[k] and overlap[i, k] > 0.5"),
+        ("classes.sum()", "boxes[found] * 2 * classes"),
+        ("mask", "np.average(boxes[found] * 2, weights=sizes)"),
+    ],
+)
+def test_what_is_never_read_is_what_the_code_lacks(unread: str, expected: str) -> None:
+    code = parsed(FUNCTION.replace(f", {unread}", "").strip(), "port.py", 1, "kept", "paddle")
+    assert code is not None
+    code.globals = {"np": ["name", "numpy"]}
+    edits = [*left_out_arguments(code, code.tree.body, ()), *left_out_names(code, code.tree.body)]
+    assert expected in [ast.unparse(new) for _, new in edits]
+
+
+def test_where_all_is_read_nothing_is_left_out() -> None:
+    code = parsed("def half(x):\n    y = x / 2\n    return np.sum(y > 0.5)", "port.py", 1, "half", "paddle")
+    assert code is not None
+    code.globals = {"np": ["name", "numpy"]}
+    assert [*left_out_arguments(code, code.tree.body, ()), *left_out_names(code, code.tree.body)] == []
