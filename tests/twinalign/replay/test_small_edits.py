@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from twinalign.replay.small_edits import plain_edits
+from twinalign.replay.small_edits import plain_edits, times
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,8 @@ def test_a_tensor_is_not_given_its_own_shape() -> None:
     assert "x.reshape([x.shape[0], x.shape[1], x.shape[2]])" not in [
         ast.unparse(n) for _, n in plain_edits([tree], (), ())
     ]
+
+
+def test_the_sign_of_a_negative_number_goes() -> None:
+    negative, positive = (ast.parse(text, mode="eval").body for text in ("-1e9", "x"))
+    assert [ast.unparse(times(node, -1.0)) for node in (negative, positive)] == ["1000000000.0", "-x"]

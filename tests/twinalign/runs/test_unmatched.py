@@ -153,6 +153,32 @@ class Untied(Renamed):
         model.again = model.create_parameter([8, 8])
         model.last.register_forward_post_hook(lambda layer, given, returned: returned @ model.again)
         return model
+
+
+class Padded(Case):
+    """What the reference pads in a layer of its own, the port's convolutions pad themselves."""
+
+    def reference(self):
+        from torch import nn
+
+        pairs = (part for _ in range(2) for part in (nn.ReflectionPad2d(1), nn.Conv2d(3, 3, 3), nn.ReLU()))
+        return nn.Sequential(*pairs)
+
+    def reproduced(self):
+        from paddle import nn
+
+        class Net(nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = (nn.Conv2D(3, 3, 3, padding=1, padding_mode="reflect") for _ in range(2))
+
+            def forward(self, x):
+                return nn.functional.relu(self.b(nn.functional.relu(self.a(x))))
+
+        return Net()
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((2, 3, 6, 6), dtype="float32")}
 '''
 
 
@@ -217,3 +243,10 @@ def test_a_port_with_layers_of_its_own_is_another_network_if_they_matter(
     result = run(dataclasses.replace(settings(tmp_path, case), stages=("forward",), locate=False))
     assert result.stages["forward"].verdict == verdict
     assert text in result.stages["forward"].notes[0]
+
+
+def test_results_that_agree_prove_the_pairs(tmp_path: Path) -> None:
+    result = run(dataclasses.replace(settings(tmp_path, "Padded"), locate=False))
+    forward = result.stages["forward"]
+    assert (forward.verdict, forward.notes) == ("aligned", [])
+    assert (tmp_path / "out" / "weights" / "Padded_rename.txt").exists()  # they were not proven before

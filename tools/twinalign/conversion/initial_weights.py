@@ -112,6 +112,8 @@ class Unmatched:
     """The port's keys whose values may therefore be wrong."""
     extra: Sequence[str] = ()
     """The port's layers that make it another network."""
+    in_pairs: bool = False
+    """Whether everything has a partner, but not a proven one."""
 
 
 def unmatched_of(ledger: Path) -> Unmatched:
@@ -123,7 +125,9 @@ def unmatched_of(ledger: Path) -> Unmatched:
     if not facts:
         return Unmatched()
     keys = facts["paddle"] if facts["reason"] else []
-    return Unmatched(note_of(facts, str(_names_file(ledger))), keys, facts.get("extra", ()))
+    extra = facts.get("extra", ())
+    in_pairs = not (facts["reference"] or facts["paddle"] or extra)
+    return Unmatched(note_of(facts, str(_names_file(ledger))), keys, extra, in_pairs)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,9 +110,12 @@ def in_calls_of_reference(parts: Sequence[ast.AST], theirs: Sequence[ast.AST]) -
 
 
 def times(node: ast.expr, factor: float) -> ast.expr:
-    """A factor before an expression."""
-    new = ast.UnaryOp(ast.USub(), node) if factor == -1.0 else ast.BinOp(ast.Constant(factor), ast.Mult(), node)
-    return _placed(new, node)
+    """A factor before an expression; of a negative number the sign goes."""
+    if factor != -1.0:
+        return _placed(ast.BinOp(ast.Constant(factor), ast.Mult(), node), node)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return node.operand
+    return _placed(ast.UnaryOp(ast.USub(), node), node)
 
 
 def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:

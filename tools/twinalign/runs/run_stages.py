@@ -142,7 +142,9 @@ def _judge_stage(recorder: Recorder, stage: str, result: RunResult) -> None:
     if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
         comparison.notes.append(note)
     unmatched = recorder.unmatched(stage)
-    if unmatched.note and not any(unmatched.note in before.notes for before in result.stages.values()):
+    # Where everything has a partner and the results agree, they are the proof of the pairs that was lacking.
+    proven = unmatched.in_pairs and comparison.verdict == ALIGNED
+    if unmatched.note and not proven and not any(unmatched.note in before.notes for before in result.stages.values()):
         comparison.notes.insert(0, unmatched.note)
     structural = any(t.basis == "structure" and t.verdict == DIVERGED for t in comparison.tensors)
     # Values say nothing then, unless a layer is found that has its weights and differs.
