@@ -306,8 +306,18 @@ def lines_of(
     pairs = sorted(partners(left, right), key=lambda pair: order[id(pair[0])])
     pairs = list(zip(_written_out(pairs, run, usual), (ours for _, ours in pairs), strict=True))
     helpers = Helpers({last_part(other.name): last_part(one.name) for one, other in pairs}, right)
-    found = [one for pair in pairs for one in differences(*pair)]
+    found = [one for pair in pairs for one in differences(*pair) if not _calls_as_often(one)]
     return [LinesVariant(one.text, (one,), module, names or {}, helpers) for one in found]
+
+
+def _calls_as_often(one: Difference) -> bool:
+    """Whether the port seems to lack a call alone that its function makes as often, in a line without a partner."""
+    call = one.old.value if isinstance(one.old, ast.Expr) and one.new is None else None
+    if not isinstance(call, ast.Call):
+        return False
+    names = [[ast.unparse(each.func).rpartition(".")[2] for each in code.calls] for code in (one.theirs, one.ours)]
+    name = ast.unparse(call.func).rpartition(".")[2]
+    return names[0].count(name) <= names[1].count(name)
 
 
 def _with_calls_opened(

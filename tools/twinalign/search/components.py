@@ -50,11 +50,20 @@ class ComponentContext:
     allowances: tuple[str, ...] = ()
     stopped: list[str] = dataclasses.field(default_factory=list)
 
-    def explanation(self, function: Callable[..., dict[str, Any]], **given: Any) -> Explanation | None:
-        """The cause that a function in the reference's process proves; None if it proves none or none is wanted."""
+    def functions_of_port(self) -> dict[str, Any]:
+        """The port's own functions that have run in its last recording."""
+        return self.processes["paddle"].call(port_functions) if self.explain else {}
+
+    def explanation(
+        self, function: Callable[..., dict[str, Any]], functions: Mapping[str, Any] | None = None, **given: Any
+    ) -> Explanation | None:
+        """The cause that a function in the reference's process proves; None if it proves none or none is wanted.
+
+        `functions`: what `functions_of_port` gave, if something else was recorded since.
+        """
         if not self.explain:
             return None
-        self.processes["ref"].call(set_port_code, **self.processes["paddle"].call(port_functions))
+        self.processes["ref"].call(set_port_code, **(functions or self.functions_of_port()))
         answer = self.processes["ref"].call(function, **given)
         if answer.get("stopped"):
             self.stopped.append(answer["stopped"])

@@ -34,8 +34,8 @@ def locate_observed(context: ComponentContext) -> list[Fault]:
     wrong = _differing(*(read_curves(path) for path in paths.values()))
     explanation = None
     if wrong:
-        named = {"reference": str(paths["ref"]), "port": str(paths["paddle"])}
-        explanation = context.explanation(explain_observed, weights=weights["ref"], **named)
+        given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), "weights": weights["ref"]}
+        explanation = context.explanation(explain_observed, **given)
     for path in paths.values():
         path.unlink(missing_ok=True)
     where = f"{', '.join(dict.fromkeys(name.partition('.')[2] for name in wrong))}, which observe returns"

@@ -43,13 +43,13 @@ def locate_training(context: ComponentContext) -> list[Fault]:
         clips, facts = clips or answer["clips"], facts or answer["facts"]
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
-    wrong = wrong_curves(paths, context.allowances)
+    wrong, functions = wrong_curves(paths, context.allowances), context.functions_of_port()
     faults = _data_faults(context, wrong) if wrong else []
     if not faults and _batches_are_rounded(wrong, paths):
         _train_on_same_batches(context, paths, clips)
         wrong = wrong_curves(paths, context.allowances)
     if not faults and (wrong or _batches_kept(context)):
-        faults = [_fault(context, wrong, paths, facts)]
+        faults = [_fault(context, wrong, paths, {"facts": facts, "functions": functions})]
     for path in paths.values():
         path.unlink(missing_ok=True)
     return faults
@@ -97,13 +97,13 @@ def _data_faults(context: ComponentContext, wrong: Mapping[str, Any]) -> list[Fa
 
 
 def _fault(
-    context: ComponentContext, wrong: Mapping[str, Any], paths: Mapping[str, Path], facts: Mapping[str, Any]
+    context: ComponentContext, wrong: Mapping[str, Any], paths: Mapping[str, Path], of_port: Mapping[str, Any]
 ) -> Fault:
     weights = context.weights[STAGE]
     evidence: dict[str, Any] = {"values": dict(wrong)}
     explanation = _batches_kept(context) if context.explain else None
     if explanation is None and not (context.layer_is_wrong and _begins_before_the_optimizer(wrong)):
-        given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), "facts": facts}
+        given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), **of_port}
         given["names"] = CanonicalNames.of(weights["paddle"]).children()
         explanation = context.explanation(explain_training, weights=weights["ref"], **given)
     if explanation is None and not context.is_wrong_before:
