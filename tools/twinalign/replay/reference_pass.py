@@ -134,6 +134,8 @@ class ReferencePass:
             self.stack.end(call)
         given.settle()
         returned, self.results[call.number] = take_apart(result, backend.is_tensor)
+        if self.kept is None and layer is not None and len(backend.all_layers(layer)) == 1:
+            returned = [self._graph.of_its_own(tensor, tensors) for tensor in returned]
         call.outputs = [self._tensor(tensor, kept) for tensor in returned]
         places = places_in(self.results[call.number])
         call.places = places if any(places) else []

@@ -1,6 +1,6 @@
 """Tensors of the reference as graph nodes (one node per use, gradients, memory), and float32 within its float64 run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,15 @@ def below(tensor: torch.Tensor | None) -> torch.Tensor | None:
     """The tensor that an alias of all of it is an alias of; the tensor itself if it is none."""
     base = None if tensor is None else tensor._base
     return base if base is not None and tensor is not None and storage_key(base) == storage_key(tensor) else tensor
+
+
+def of_its_own(tensor: torch.Tensor, given: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A copy of a result that is a view of what was made for it, as an instance norm's is; any other tensor itself.
+
+    Where a view is changed in place, autograd makes its history anew, and hooks no longer see its own gradient.
+    """
+    is_inner = tensor._is_view() and all(tensor.data_ptr() != one.data_ptr() for one in given)
+    return tensor.clone() if is_inner else tensor
 
 
 def records_gradients() -> bool:
