@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from twinalign.backends import load_backend
-from twinalign.replay.evaluation_calls import KeptResults
+from twinalign.replay.evaluation_calls import EvaluationCalls, KeptResults
 
 
 class Layer:
@@ -53,3 +53,26 @@ def test_a_layer_that_changes_between_two_like_calls_is_called_twice(results: Ke
     assert called(around, layer, 2.0) == 3.0
     again = results.of_run(None)
     assert [called(again, layer, 2.0), called(again, layer, 2.0)] == [2.0, 3.0]
+
+
+class Pair:
+    """A model that returns a dictionary, filled in this order, and is wrong by this factor."""
+
+    training = False
+
+    def __init__(self, names: str, factor: float = 1.0) -> None:
+        self.names, self.factor = names, factor
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: x * self.factor * (1 + "ab".index(name)) for name in self.names}
+
+
+def test_the_reference_s_results_take_their_places_by_name() -> None:
+    x, backend, told = torch.tensor([1.0, 2.0], dtype=torch.float64), load_backend("torch"), "call"
+    reference = EvaluationCalls(backend, "cpu", told)
+    layer = Pair("ab")
+    reference.around("", layer, layer.forward, (x,), {})
+    port, wrong = EvaluationCalls(backend, "cpu", told, reference.arrays), Pair("ba", 3.0)
+    given = port.around("", wrong, wrong.forward, (x,), {})
+    assert {name: tensor.tolist() for name, tensor in given.items()} == {"a": [1.0, 2.0], "b": [2.0, 4.0]}
+    assert list(given) == ["b", "a"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.protocol import Backend
-from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.nested_tensors import order_by_names, places_in, put_together, take_apart
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 _ROUNDING = 1e-6
@@ -22,7 +22,8 @@ class EvaluationCalls:
     what the reference's returned, so that a wrong model does not show in the numbers of the evaluation.
 
     Attributes:
-        arrays: what was kept: `NAME.CALL.given.NUMBER`, `NAME.CALL.returned.NUMBER` and `NAME.CALL.training`.
+        arrays: what was kept: `NAME.CALL.given.NUMBER`, `NAME.CALL.returned.NUMBER`, `NAME.CALL.places` (where each
+            stood) and `NAME.CALL.training`.
     """
 
     def __init__(self, backend: Backend, device: str, name: str, kept: Mapping[str, np.ndarray] | None = None) -> None:
@@ -58,15 +59,22 @@ class EvaluationCalls:
         here[f"{prefix}training"] = np.asarray(layer.training)
         if self._kept is None:
             here |= {f"{prefix}returned.{number}": to_array(tensor) for number, tensor in enumerate(returned)}
+            here[f"{prefix}places"] = np.array(places_in(skeleton), str)
             self._keep(here)
             return result
+        named = order_by_names(skeleton, self._kept.get(f"{prefix}places", np.empty(0, str)).tolist())
+        order = range(len(returned)) if named is None else named
         names = [f"{prefix}returned.{number}" for number in range(len(returned))]
         theirs = [self._kept[name] for name in names if name in self._kept]
-        fits = [list(array.shape) for array in theirs] == [list(tensor.shape) for tensor in returned]
+        fits = [list(array.shape) for array in theirs] == [list(returned[place].shape) for place in order]
         self._follows &= fits and all(_is_same(self._kept.get(name), array) for name, array in here.items())
         if not self._follows:
             return result
-        return put_together(skeleton, [self._backend.to_tensor(a, "float64", self._device) for a in theirs])
+        given_back = {
+            place: self._backend.to_tensor(array, "float64", self._device)
+            for place, array in zip(order, theirs, strict=True)
+        }
+        return put_together(skeleton, [given_back[place] for place in range(len(returned))])
 
     def _keep(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._size += sum(array.nbytes for array in arrays.values())
