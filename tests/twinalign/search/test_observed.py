@@ -33,7 +33,7 @@ def faults(tmp_path: Path, **options: Any) -> list[Any]:
     [
         ({"fault": "step"}, "recurrent", "`0.9 * (state + self.inner(x))` in place of `0.9 * state + self.inner(x)`"),
         ({"fault": "decode", "once": "true"}, "decoded", "`0.8` in place of `0.7`"),
-        ({"fault": "order"}, "recurrent", "stands before `state = self.step(x[:, position], state)`"),
+        ({"fault": "order"}, "recurrent", "stands behind `found.append(self.outer(state))`"),
     ],
 )
 def test_what_only_observe_reaches_is_named(options: dict[str, str], name: str, words: str, tmp_path: Path) -> None:
