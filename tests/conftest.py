@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import io
 import json
 import os
@@ -32,11 +31,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parent.parent
 # Commands and sides use this tree's own package, wherever the environment has one installed from, and the tests' cases.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tools"), str(ROOT)])
-
-
-def pytest_collection_finish() -> None:
-    """Leave what was imported by now out of every later search for garbage, which takes a second for two frameworks."""
-    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

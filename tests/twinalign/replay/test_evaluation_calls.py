@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from twinalign.backends import load_backend
-from twinalign.replay.evaluation_calls import EvaluationCalls, KeptResults
+from twinalign.patching import replaced
+from twinalign.replay.evaluation_calls import EvaluationCalls, KeptResults, is_kept, on_trial
 
 
 class Layer:
@@ -76,3 +77,21 @@ def test_the_reference_s_results_take_their_places_by_name() -> None:
     given = port.around("", wrong, wrong.forward, (x,), {})
     assert {name: tensor.tolist() for name, tensor in given.items()} == {"a": [1.0, 2.0], "b": [2.0, 4.0]}
     assert list(given) == ["b", "a"]
+
+
+def test_what_runs_on_trial_gets_the_results_that_are_kept(results: KeptResults) -> None:
+    layer = Layer()
+    around = results.of_run(None)
+    for _ in range(3):
+        with on_trial():
+            assert called(around, layer, 2.0) == 2.0
+    assert called(around, layer, 2.0) == 2.0
+    assert layer.calls == 1
+
+
+def test_a_model_whose_layers_are_wrapped_need_not_be_copied() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    assert not is_kept(model)
+    with replaced(model[0], "forward", model[0].forward):
+        assert is_kept(model)
+    assert not is_kept([1.0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,28 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 
 _ROUNDING = 1e-6
 _MOST_KEPT = 1 << 30
+
+
+_RUNNING: list[dict[tuple[Any, ...], int]] = []
+"""How often the evaluation that runs has given layers the same, by what it gave."""
+
+
+@contextlib.contextmanager
+def on_trial() -> Iterator[None]:
+    """What layers are given inside the block is forgotten behind it: what runs in the same way next gets the same."""
+    before = [dict(counts) for counts in _RUNNING]
+    try:
+        yield
+    finally:
+        for counts, known in zip(_RUNNING, before, strict=True):
+            counts.clear()
+            counts.update(known)
+
+
+def is_kept(model: Any) -> bool:
+    """Whether the results of a model's layers are kept, so that it need not be copied before it is called."""
+    children = model.children() if hasattr(model, "children") else ()
+    return any("forward" in vars(child) for child in children)
 
 
 class EvaluationCalls:
@@ -96,6 +119,7 @@ class KeptResults:
         Calls that are given the same are told apart by their order: a layer may have changed between them.
         """
         counts: dict[tuple[Any, ...], int] = {}
+        _RUNNING[:] = [counts]
 
         def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
             tensors, others = take_apart((arguments, keywords), self._backend.is_tensor)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.edits_in_lines import told_inside
+from twinalign.replay.evaluation_calls import is_kept, on_trial
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import (
     HelperEdit,
@@ -183,7 +184,9 @@ def _result(function: Any, given: Any, named: Any) -> Values:
     own, own_named = _copied(given), _copied(named)
     found: dict[str, np.ndarray] = {}
     try:
-        _flatten((function(*own, **own_named), own, own_named), "", found, _DEEPEST)
+        with on_trial():
+            returned = function(*own, **own_named)
+        _flatten((returned, own, own_named), "", found, _DEEPEST)
     finally:
         np.random.set_state(state)
     return found
@@ -196,7 +199,7 @@ def _copied(value: Any) -> Any:
         return type(value)(_copied(one) for one in value)
     if type(value) is dict:
         return {key: _copied(one) for key, one in value.items()}
-    return copy.deepcopy(value)
+    return value if is_kept(value) else copy.deepcopy(value)
 
 
 def _flatten(value: Any, name: str, found: dict[str, np.ndarray], deep: int) -> None:
