@@ -18,7 +18,7 @@ from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import distance, root_mean_square
-from twinalign.verdict.stage_recordings import OF_FLOAT32
+from twinalign.verdict.precisions import OF_FLOAT32
 
 TRAINING = "train"
 

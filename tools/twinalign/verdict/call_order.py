@@ -5,9 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
-
-_ROUNDING = 1e-6
-"""Relative, so that batches that each side rounds to float32 itself are the same."""
+from twinalign.verdict.precisions import OF_FLOAT32
 
 
 def port_in_order(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray], prefix: str = "") -> dict | None:
@@ -39,6 +37,6 @@ def port_in_order(reference: Mapping[str, np.ndarray], port: Mapping[str, np.nda
         for name, pair in zip(names, (sizes, values), strict=True)
     }
     same = np.array_equal(found[names[0]], sizes[0]) and np.allclose(
-        found[names[1]], values[0], rtol=_ROUNDING, atol=0.0
+        found[names[1]], values[0], rtol=OF_FLOAT32, atol=0.0
     )
     return found if same else None

@@ -14,10 +14,8 @@ from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording, sample_pos
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.cache_pieces import index_of as flat_index
+from twinalign.verdict.precisions import OF_FLOAT32
 from twinalign.verdict.results import Described
-
-OF_FLOAT32 = 1e-6
-"""Relative to a batch: what rounding in an input pipeline in float32 may make."""
 
 if TYPE_CHECKING:
     from twinalign.recorder.recorder import Recorder

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.verdict.precisions import OF_FLOAT32
 from twinalign.verdict.results import DIVERGED, Described, TensorVerdict
-
-_OF_FLOAT32 = 1e-6
-"""Relative difference that rounding a number to float32 here and there explains."""
 
 
 def select_names(names: Iterable[str], only: Iterable[str], skip: Iterable[str]) -> list[str]:
@@ -83,7 +81,7 @@ def give_one_type(
     for arrays in judged:
         arrays[name] = arrays[name].astype(coarser)
     runs = [finer for finer in high if finer is not None and name in finer]
-    alike = all(np.allclose(finer[name], runs[0][name], rtol=_OF_FLOAT32, atol=0.0) for finer in runs)
+    alike = all(np.allclose(finer[name], runs[0][name], rtol=OF_FLOAT32, atol=0.0) for finer in runs)
     for finer in runs:
         if not alike:
             finer[name] = finer[name].astype(np.float64)
