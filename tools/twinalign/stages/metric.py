@@ -14,7 +14,7 @@ from twinalign.stages.context import StageContext
 from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
 
 _MOST_ENTERED = 64
-"""Tensors that enter the model of which a sample is kept."""
+"""Tensors that enter the model after which no other call is looked at."""
 _OF_EACH = 32
 """Elements of each: enough to see by how much the batches of the two sides differ."""
 
@@ -63,10 +63,10 @@ def _entering_noted(context: StageContext, model: Any) -> Iterator[None]:
 
     def before(layer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         nonlocal depth
-        if depth == 0:
+        if depth == 0 and len(entered) < _MOST_ENTERED:
             for tensor in backend.tensors_in((arguments, keywords)):
                 array = backend.to_array(tensor)
-                if array.dtype.kind == "f" and array.size and len(entered) < _MOST_ENTERED:
+                if array.dtype.kind == "f" and array.size:
                     places = np.linspace(0, array.size - 1, min(_OF_EACH, array.size)).astype(int)
                     entered.append(array.reshape(-1)[places].tolist())
         depth += 1
@@ -75,9 +75,8 @@ def _entering_noted(context: StageContext, model: Any) -> Iterator[None]:
         nonlocal depth
         depth -= 1
 
-    parts = [layer for path, layer in backend.named_layers(model) if "." not in path]
     with contextlib.ExitStack() as stack:
-        for layer in {id(layer): layer for layer in (model, *parts)}.values():
+        for layer in (layer for path, layer in backend.named_layers(model) if "." not in path):
             stack.callback(backend.watch_calls(layer, before, after))
         yield
     context.recording.metadata["entered"] = entered
