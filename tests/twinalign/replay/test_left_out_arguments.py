@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from twinalign.replay.aligned_code import parsed
-from twinalign.replay.left_out_arguments import left_out_arguments, left_out_names
+from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
 
 FUNCTION = """
 def kept(boxes, classes, overlap, most, mask):
@@ -41,3 +41,14 @@ def test_where_all_is_read_nothing_is_left_out() -> None:
     assert code is not None
     code.globals = {"np": ["name", "numpy"]}
     assert [*left_out_arguments(code, code.tree.body, ()), *left_out_names(code, code.tree.body)] == []
+
+
+def test_a_mask_chooses_throughout_a_statement() -> None:
+    source = (
+        "def scaled(f0):\n    voiced = f0 > 0\n    mean, std = np.mean(f0), np.std(f0)\n    return (f0 - mean) / std"
+    )
+    code = parsed(source, "port.py", 1, "scaled", "paddle")
+    assert code is not None
+    edits = [(ast.unparse(old), ast.unparse(new)) for old, new in left_out_masks(code, code.tree.body)]
+    assert ("(np.mean(f0), np.std(f0))", "(np.mean(f0[voiced]), np.std(f0[voiced]))") in edits
+    assert ("f0", "f0[voiced]") in edits

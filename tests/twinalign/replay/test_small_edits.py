@@ -100,3 +100,24 @@ def test_a_tensor_is_not_given_its_own_shape() -> None:
 def test_the_sign_of_a_negative_number_goes() -> None:
     negative, positive = (ast.parse(text, mode="eval").body for text in ("-1e9", "x"))
     assert [ast.unparse(times(node, -1.0)) for node in (negative, positive)] == ["1000000000.0", "-x"]
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("ids[:n].reshape([-1, b]).T", "ids[:n].reshape([b, -1])"),
+        ("ids.reshape(b, -1)", "ids.reshape(-1, b).T"),
+        ("right / mask.size", "mask.sum()"),
+        ("loss(out['rec_a'], a) + loss(out['fake_b'], b)", "out['rec_a']"),
+    ],
+)
+def test_another_reading_of_the_same_values(line: str, meant: str) -> None:
+    tree = ast.parse(line)
+    assert meant in [ast.unparse(new) for _, new in plain_edits([tree], (), ast.walk(tree))]
+
+
+def test_what_changes_nothing_or_cannot_run_is_not_tried() -> None:
+    tree = ast.parse("def f(x):\n    y = 0.5 * x\n    return np.mean(y)")
+    edits = [ast.unparse(new) for _, new in plain_edits(tree.body, (), ast.walk(tree))]
+    assert "x * 0.5" not in edits
+    assert not [one for one in edits if "np + 1" in one or one.startswith(("y.mean", "x.mean"))]

@@ -50,3 +50,15 @@ def test_results_that_cannot_be_told_apart(source: str) -> None:
 
 def test_a_result_that_nobody_knows() -> None:
     assert lines(ROWS, ["recall"]) == set()
+
+
+def test_what_one_statement_makes_together_is_told_apart() -> None:
+    source = """
+    def scores(rows):
+        squares, hits = [], 0
+        for row in rows:
+            squares.append(row ** 2)
+            hits += row > 0
+        return {"square": sum(squares), "hits": hits}
+    """
+    assert lines(source, ["square"]) == {4, 6}

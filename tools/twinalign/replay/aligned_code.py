@@ -17,7 +17,7 @@ from twinalign.replay.likeness import partners_in_order
 from twinalign.replay.opened_blocks import header, inner, opened
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
-_SPELLED = {
+SPELLED = {
     "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
     "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
 }  # fmt: skip
@@ -192,7 +192,7 @@ def functions_of(run: Callable[[], Any]) -> list[Code]:
 
 def words_of(node: ast.AST | None) -> list[str]:
     """The words of a piece of code, in one spelling of both frameworks' commonest names."""
-    return [] if node is None else [_SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
+    return [] if node is None else [SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
 
 
 def shortened(node: ast.AST | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, last_part
+from twinalign.replay.aligned_code import Code
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits, reached, with_edited_function
 from twinalign.replay.helpers import Helpers
@@ -22,6 +22,7 @@ from twinalign.replay.port_lines import LinesVariant, codes_of
 from twinalign.replay.small_edits import in_calls_of_reference
 from twinalign.replay.statement_edits import statement_edits
 from twinalign.replay.whole_functions import outermost
+from twinalign.replay.wording import Wording
 
 _SECONDS = 12.0
 """Of processor time."""
@@ -77,16 +78,13 @@ def _in_torch(known: Sequence[Code], theirs: Sequence[Code], layers: Mapping[str
     functions_of_both = {other.name: one.name for one, other in pairs if "." not in one.name + other.name}
     makers = [[code.name for code in side if _makes_optimizer(code)] for side in (known, theirs)]
     one_maker = {makers[0][0]: makers[1][0]} if len(makers[0]) == len(makers[1]) == 1 else {}
-    methods = {
-        last_part(other.name): last_part(one.name) for one, other in pairs if "." in one.name and "." in other.name
-    }
     for whole in outermost(known, theirs):
         plain = Helpers({}, whole.helpers.functions).classes
         own = {name: other for name, other in whole.helpers.partners.items() if name not in plain}
         others = {name: other for name, other in functions_of_both.items() if name != whole.lines[0].ours.name}
         for replacing in ({}, one_maker, others):
             helpers = Helpers({**own, **replacing}, whole.helpers.functions)
-            yield dataclasses.replace(whole, helpers=helpers, names={**methods, **whole.names, **layers})
+            yield dataclasses.replace(whole, helpers=helpers, names={**whole.names, **layers})
 
 
 def _makes_optimizer(code: Code) -> bool:
@@ -101,11 +99,12 @@ def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
     yield from itertools.islice(statements, _NEAR)
     own = [code for code in called if code.is_plain and not code.name.endswith("__init__")]
     helpers = [code for code in called if not code.is_plain]
-    yield from ranked_edits(own, (), names=False)
-    yield from statements
-    yield from ranked_edits([loop, *helpers], (), names=False)
-    yield from ranked_edits([*own, loop, *helpers], (), names=True)
     trees = [code.tree for code in theirs]
+    wording = Wording([code.tree for code in (loop, *called)], trees)
+    yield from ranked_edits(own, (), names=False, wording=wording)
+    yield from statements
+    yield from ranked_edits([loop, *helpers], (), names=False, wording=wording)
+    yield from ranked_edits([*own, loop, *helpers], (), names=True, wording=wording)
     for code in (loop, *called):
         yield from (HelperEdit(code, *edit) for edit in in_calls_of_reference(code.tree.body, trees))
 

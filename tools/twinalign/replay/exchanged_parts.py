@@ -1,18 +1,23 @@
 """Parts of two statements in each other's place, such as the weights of the lower and the upper neighbour."""
 
 import ast
-import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from twinalign.replay.aligned_code import words_of
+from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.likeness import ratio
+
 _FARTHEST, _MOST = 6, 60
 """So many statements lie between two whose parts are exchanged at most, and so many exchanges are tried."""
+_ALIKE = 0.3
+"""Share of equal words below which two statements have no parts that could have been mistaken for each other."""
 Parts = tuple[ast.expr, ast.expr]
 
 
 def exchangeable(code: Iterable[ast.AST]) -> list[Parts]:
-    """Parts that stand in the same place of two statements of a block, or of a dictionary.
+    """Parts that stand in the same place of two like statements of a block, or of a dictionary.
 
     Neighbours come first, and mere names behind what says more.
     """
@@ -22,7 +27,8 @@ def exchangeable(code: Iterable[ast.AST]) -> list[Parts]:
         for run in (run for run in runs if isinstance(run, list)):
             for one, other in itertools.combinations(range(len(run)), 2):
                 if other - one <= _FARTHEST:
-                    parts = _alike(_value(run[one]), _value(run[other]))
+                    values = _value(run[one]), _value(run[other])
+                    parts = _alike(*values) if ratio(words_of(values[0]), words_of(values[1]), _ALIKE) else ()
                     found += [(other - one, both) for both in parts]
         if isinstance(node, ast.Dict):
             found += [(1, both) for both in itertools.combinations(node.values, 2) if _differ(*both)]
@@ -30,19 +36,10 @@ def exchangeable(code: Iterable[ast.AST]) -> list[Parts]:
     return [both for _, both in found][:_MOST]
 
 
-def exchanged(tree: ast.AST, parts: Parts) -> Any:
+def exchanged(tree: ast.AST, parts: tuple[ast.AST, ast.AST]) -> Any:
     """A piece of code with two of its parts in each other's place; the given one stays as it is."""
-    for one, other in (parts, parts[::-1]):
-        if tree is one:
-            return other
-    made = tree
-    for field, value in ast.iter_fields(tree):
-        inside = value if isinstance(value, list) else [value]
-        others = [exchanged(one, parts) if isinstance(one, ast.AST) else one for one in inside]
-        if any(one is not other for one, other in zip(inside, others, strict=True)):
-            made = copy.copy(tree) if made is tree else made
-            setattr(made, field, others if isinstance(value, list) else others[0])
-    return made
+    one, other = parts
+    return with_nodes(tree, {one: other, other: one})
 
 
 def _value(statement: Any) -> ast.AST | None:

@@ -7,6 +7,7 @@ edits on copies of what is given, under the same settings of the framework.
 import ast
 import contextlib
 import copy
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
@@ -18,7 +19,7 @@ from twinalign.replay.edits_in_lines import told_inside
 from twinalign.replay.evaluation_calls import is_kept, on_trial
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import (
-    HelperEdit,
+    Edit,
     is_same,
     ranked_edits,
     reached,
@@ -29,18 +30,22 @@ from twinalign.replay.own_definitions import definition
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.small_edits import numbers_in
+from twinalign.replay.statement_edits import statement_edits
+from twinalign.replay.wording import Wording
 from twinalign.replay.wrong_results import needed_by_wrong
 
 _SECONDS = 5.0
 """Of processor time, for all edits."""
 _MOST_CALLS, _LEAST_WRONG = 12, 3
 _DEEPEST = 5
+_NEAR = 16
+"""So many edits of statements are tried before others."""
 _HOOK, _RESULT = "_twinalign_called", ".0"
 Values = Mapping[str, np.ndarray]
 Run = Callable[[LinesVariant | None, float], Values]
 
 
-def edit_of_function(variant: LinesVariant, run: Run) -> HelperEdit | None:
+def edit_of_function(variant: LinesVariant, run: Run) -> Edit | None:
     """The edit of a function that stands as a whole in place of the reference's, or of one that it calls.
 
     None where none is known, or too few values tell. `run` gives the component's values under a variant (None: the
@@ -78,7 +83,7 @@ class _Calls:
 
     def __init__(self, variant: LinesVariant) -> None:
         self._variant, self._line = variant, variant.lines[0]
-        self.wrong, self.rounded, self.fitting = 0, False, list[HelperEdit]()
+        self.wrong, self.rounded, self.fitting = 0, False, list[Edit]()
         self._count, self._is_known, self._inside = 0, False, False
         self._until = time.process_time() + _SECONDS
 
@@ -139,30 +144,34 @@ class _Calls:
             if self._fits(edit, right, given, named):
                 self.fitting.append(edit)
 
-    def _edits(self, right: Values, wrong: Sequence[str], given: Any, named: Any) -> Iterator[HelperEdit]:
-        """What exchanges parts first, then what changes what only wrong results of the function need."""
+    def _edits(self, right: Values, wrong: Sequence[str], given: Any, named: Any) -> Iterator[Edit]:
+        """Statements elsewhere first, then what changes what only wrong results of the function need."""
         helpers = self._variant.helpers.alone
         codes = [helpers[name] for name in reached(self._variant, helpers)]
         numbers = numbers_in(ast.walk(self._line.theirs.tree))
 
-        def remaining(edit: HelperEdit) -> np.ndarray:
+        def remaining(edit: Edit) -> np.ndarray:
             found = self._values(edit, given, named)
             return np.concatenate([(found[n] - right[n]).ravel() for n in right if right[n].dtype.kind == "f"])
 
         results = {name.split(".")[2] for name in wrong if name.startswith(f"{_RESULT}.")}
         needed = needed_by_wrong(codes[0].tree, results) if codes else set()
-        edits = [edit for names in (False, True) for edit in ranked_edits(codes, numbers, names)]
-        yield from sorted(edits, key=lambda edit: (not edit.exchanges, edit.old not in needed))
+        wording = Wording([code.tree for code in codes], [self._line.theirs.tree])
+        edits = [edit for names in (False, True) for edit in ranked_edits(codes, numbers, names, wording)]
+        statements = itertools.chain.from_iterable(map(statement_edits, codes))
+        yield from itertools.islice(statements, _NEAR)
+        yield from sorted(edits, key=lambda edit: bool(needed) and not edit.exchanges and edit.old not in needed)
+        yield from statements
         for code in codes if not self.fitting else ():
             yield from read_off(code, remaining)
 
-    def _fits(self, edit: HelperEdit, right: Values, given: Any, named: Any) -> bool:
+    def _fits(self, edit: Edit, right: Values, given: Any, named: Any) -> bool:
         try:
             return is_same(self._values(edit, given, named), right)
         except Exception:  # an edit may not run
             return False
 
-    def _values(self, edit: HelperEdit | None, given: Any, named: Any) -> Values:
+    def _values(self, edit: Edit | None, given: Any, named: Any) -> Values:
         """What the port's function gives, inside of `apply`, with an edit in it or in what it calls."""
         made, scope = edit and definition(edit.edited, self._variant.helpers), self._function.__globals__
         if edit is not None and made is None:

@@ -16,13 +16,16 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened, words_of
+from twinalign.replay.assignment_edits import assignment_edits
+from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable, exchanged
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
-from twinalign.replay.left_out_arguments import left_out_arguments, left_out_names
+from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
+from twinalign.replay.wording import Wording
 from twinalign.verdict.array_difference import difference
 
 _SECONDS = 6.0
@@ -45,8 +48,8 @@ class HelperEdit:
     """A part of a function of the port, and what it must be for the function to give what torch's gives."""
 
     code: Code
-    old: ast.expr
-    new: ast.expr
+    old: ast.expr | ast.stmt
+    new: ast.expr | ast.stmt
 
     @property
     def text(self) -> str:
@@ -75,7 +78,7 @@ class HelperEdit:
     @property
     def _after(self) -> str:
         """In the port's names, also where the reference's code takes the place."""
-        tree, names = copy.deepcopy(with_edit(self._around, self)), dict[str, ast.AST]()
+        tree, names = copy.deepcopy(self.within(self._around)), dict[str, ast.AST]()
         for node in ast.walk(self.code.tree):
             if isinstance(node, ast.Name) and (written := getattr(node, AS_WRITTEN, None)) is not None:
                 names[node.id] = written
@@ -100,7 +103,7 @@ class HelperEdit:
 
     def within(self, tree: ast.AST) -> Any:
         """A piece of the function's code with the edit in it; the given one stays as it is."""
-        return with_edit(tree, self)
+        return with_nodes(tree, {self.old: self.new})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,29 +195,45 @@ def edits_of_function(code: Code, numbers: Sequence[float], known: Sequence[Code
     """
     parts = [*code.tree.body, *code.tree.args.defaults]
     yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
-    lacking = left_out_arguments(code, parts, known), left_out_names(code, parts)
-    edits = itertools.chain(*lacking, plain_edits(parts, numbers, ast.walk(code.tree)))
+    lacking = left_out_arguments(code, parts, known), left_out_names(code, parts), left_out_masks(code, parts)
+    edits = itertools.chain(*lacking, assignment_edits(code.tree), plain_edits(parts, numbers, ast.walk(code.tree)))
     yield from (HelperEdit(code, *edit) for edit in edits)
 
 
-def ranked_edits(codes: Sequence[Code], numbers: Sequence[float], names: bool) -> Iterator[HelperEdit]:
-    """Small edits of functions: what exchanges parts first, numbers and factors last, of which one fits by chance.
+def ranked_edits(
+    codes: Sequence[Code], numbers: Sequence[float], names: bool, wording: Wording
+) -> Iterator[HelperEdit]:
+    """Small edits of functions: what brings them nearer to the reference's wording or exchanges parts first, numbers
+    and factors last, of which one fits by chance.
 
     Args:
         names: whether those that write another name, which are many, or the others.
     """
     edits = (edit for code in codes for edit in edits_of_function(code, numbers, codes))
     chosen = (one for one in edits if all(isinstance(part, ast.Name) for part in (one.old, one.new)) == names)
-    yield from sorted(chosen, key=_rank)
+    # Another edit that writes the same is the same.
+    different = {(id(one.old), type(one), ast.dump(one.new)): one for one in chosen}.values()
+    ranked = [(-max(wording.gain(edit.old, edit.new), 0), _rank(edit), edit) for edit in different]
+    yield from (edit for *_, edit in sorted(ranked, key=lambda one: one[:2]))
 
 
 def _rank(edit: HelperEdit) -> int:
     if edit.exchanges:
         return 0
-    if isinstance(edit.old, ast.Constant):
-        return 2
-    scales = isinstance(edit.new, ast.UnaryOp) or isinstance(getattr(edit.new, "op", None), ast.Mult)
-    return 3 if scales and edit.old in ast.iter_child_nodes(edit.new) else 1
+    if isinstance(edit.old, ast.Constant):  # whole numbers may be axes and places, which fit no scale by chance
+        both = (edit.old.value, getattr(edit.new, "value", None))
+        return 1 if all(isinstance(one, int) for one in both) else 2
+    scales = isinstance(edit.new, (ast.UnaryOp, ast.Call)) or isinstance(getattr(edit.new, "op", None), ast.Mult)
+    return 3 if scales and edit.old in _given_to(edit.new) else 1
+
+
+def _given_to(node: ast.AST) -> list[ast.AST]:
+    """What a factor, a sign or `detach` stands before or behind of."""
+    children = list(ast.iter_child_nodes(node))
+    is_detached = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach"
+    if not isinstance(node, ast.Call):
+        return children
+    return list(ast.iter_child_nodes(node.func)) if is_detached else []
 
 
 def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
@@ -229,23 +248,6 @@ def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
             found.append(name)
             waiting.append((helpers[name].tree, helpers[name]))
     return found
-
-
-def with_edit(tree: ast.AST, edit: HelperEdit) -> Any:
-    """A piece of code with an edit in it; the given one stays as it is."""
-
-    if tree is edit.old:
-        return edit.new
-    for field, value in ast.iter_fields(tree):
-        inside = value if isinstance(value, list) else [value]
-        for at, child in enumerate(inside):
-            if not isinstance(child, ast.AST) or (other := with_edit(child, edit)) is child:
-                continue
-            made = copy.copy(tree)
-            vars(made).pop(AS_WRITTEN, None)
-            setattr(made, field, [*inside[:at], other, *inside[at + 1 :]] if isinstance(value, list) else other)
-            return made
-    return tree
 
 
 def read_off(code: Code, remaining: Callable[[HelperEdit], np.ndarray]) -> Iterator[HelperEdit]:

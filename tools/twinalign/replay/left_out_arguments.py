@@ -1,4 +1,4 @@
-"""What code lacks and the function around it has: an argument of a call, a condition, or a factor such as a mask.
+"""What code lacks and the function around it has: an argument of a call, a condition, a mask as factor or index.
 
 What a function makes and never reads is likely to be what is left out.
 """
@@ -12,10 +12,12 @@ from typing import Any
 
 from twinalign.replay.aligned_code import Code, last_part
 from twinalign.replay.code_lines import is_of_library
+from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.small_edits import Edit, expressions
 from twinalign.replay.wrong_unit import paddle_spelling
 
 _MOST_UNREAD, _MOST_PARAMETERS = 4, 16
+_CHOOSING = "where", "masked_select", "masked_fill"
 
 
 def left_out_arguments(code: Code, parts: Sequence[ast.AST], known: Sequence[Code]) -> Iterator[Edit]:
@@ -44,6 +46,50 @@ def left_out_names(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
         for name in unread[:_MOST_UNREAD]:
             for new in _with_name(node, name):
                 yield node, ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+def left_out_masks(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
+    """What is computed of all places, of those alone that a condition of the function chooses, throughout a statement.
+
+    `values[chosen].mean()` for `values.mean()`, beside `chosen = values > 0`.
+    """
+    masks = list(dict.fromkeys(_masks(code.tree)))[:_MOST_UNREAD]
+    for value in _values(parts) if masks else ():
+        inside = [one for one in expressions([value]) if isinstance(one, ast.Name)]
+        names = list(dict.fromkeys(one.id for one in inside if one.id in _own_names(code.tree)[0]))
+        for name, mask in itertools.product(names, masks):
+            places = [one for one in inside if one.id == name]
+            if name == mask:
+                continue
+            chosen: dict[ast.AST, ast.expr] = {one: ast.copy_location(_at(one, mask), one) for one in places}
+            if len(places) > 1:
+                yield value, ast.fix_missing_locations(with_nodes(value, chosen))
+            yield from ((one, ast.fix_missing_locations(chosen[one])) for one in places)
+
+
+def _at(node: ast.expr, mask: str) -> ast.expr:
+    return ast.Subscript(node, ast.Name(mask, ast.Load()), ast.Load())
+
+
+def _values(parts: Sequence[ast.AST]) -> Iterator[ast.expr]:
+    """What the statements of code compute."""
+    for part in parts:
+        for node in ast.walk(part):
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.Return, ast.Expr)) and node.value is not None:
+                yield node.value
+
+
+def _masks(tree: ast.FunctionDef) -> Iterator[str]:
+    """Names of comparisons, of what is said of masks, and of what chooses among places."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            inverted = isinstance(node.value, ast.UnaryOp) and isinstance(node.value.op, ast.Invert)
+            if inverted or isinstance(node.value, ast.Compare):
+                yield node.targets[0].id
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _CHOOSING and node.args:
+            yield from (one.id for one in node.args[:1] if isinstance(one, ast.Name))
+        elif isinstance(node, ast.arg) and "mask" in node.arg:
+            yield node.arg
 
 
 def _with_name(node: ast.expr, name: str) -> Iterator[ast.expr]:

@@ -3,26 +3,21 @@
 import ast
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from twinalign.replay.aligned_code import words_of
+from twinalign.replay.call_edits import given_to, of_call, sizes_of_two, with_given
+from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.likeness import ratio
 from twinalign.replay.line_spelling import OF_REFERENCE
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
-_KINS = (("mean", "sum", "max", "min", "amax", "amin"), ("maximum", "minimum"), ("abs", "square", "sqrt"),
-         ("exp", "log", "log1p"), ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("argmax", "argmin"),
-         ("zeros", "ones", "zeros_like", "ones_like"), ("relu", "relu6", "silu", "gelu", "sigmoid"),
-         ("floor", "ceil", "round"), ("real", "imag"), ("softmax", "log_softmax"), ("cumsum", "cumprod"),
-         ("triu", "tril"), ("std", "var"))  # fmt: skip
 _TEXTS = (("mean", "sum", "none"), ("nearest", "bilinear"), ("zeros", "border", "reflection"))
 _KINDS = (
     ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.Attribute,
     ast.Subscript, ast.IfExp,
 )  # fmt: skip
-_TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 _MOST_ITEMS = 6
 _FACTORS = (0.5, 2.0, -1.0)
 _PARTNER, _MOST_PARTS = 0.3, 60
@@ -54,16 +49,18 @@ def plain_edits(parts: Sequence[ast.AST], numbers: Iterable[float], scope: Itera
         numbers: those that the reference has there.
         scope: nodes of the function around it, of which names and attributes may be meant.
     """
-    nodes, scope = expressions(parts), list(scope)
+    scope = list(scope)
+    modules = _modules(scope)
+    nodes = [node for node in expressions(parts) if not isinstance(node, ast.Name) or node.id not in modules]
     known = list(dict.fromkeys((*numbers_in(nodes), *numbers)))
-    every = [node for node in (*nodes, *scope) if isinstance(node, ast.Name)]
+    every = [node for node in (*nodes, *scope) if isinstance(node, ast.Name) and node.id not in modules]
     read = {node.id: None for node in every if _is_read(node)}
     # What the function makes and never reads may have been meant first of all.
     names = [*dict.fromkeys(node.id for node in every if node.id not in read), *read]
     for node in nodes:
         yield from ((node, _placed(new, node)) for new in _of_constant(node, known))
     for node in nodes:
-        others = (*_of_operation(node), *_of_call(node), *_of_list(node), *_of_place(node, scope))
+        others = (*_of_operation(node, modules), *of_call(node), *_of_list(node), *_of_place(node, scope))
         yield from ((node, _placed(new, node)) for new in others)
     for node in nodes:
         yield from ((node, _placed(new, node)) for new in (*_of_name(node, names), *_in_calls_beside(node, scope)))
@@ -143,25 +140,35 @@ def _is_computed(node: ast.expr) -> bool:
     return isinstance(node, (ast.BinOp, ast.Call, ast.Name))
 
 
+def _modules(scope: Iterable[ast.AST]) -> set[str]:
+    """Names that a function does not make itself, and that it calls or takes what it calls from: `np`, `float`."""
+    nodes = list(scope)
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and not _is_read(node)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    roots = [function.value if isinstance(function, ast.Attribute) else function for function in called]
+    return {root.id for root in roots if isinstance(root, ast.Name)} - own
+
+
 def _is_read(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
 
 
-def _of_operation(node: ast.expr) -> Iterator[ast.expr]:
+def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]:
     if isinstance(node, ast.BinOp):
         yield from (node.left, node.right)
         for kind in _OPERATORS if isinstance(node.op, _OPERATORS) else ():
             if type(node.op) is not kind:
                 yield ast.BinOp(node.left, kind(), node.right)
-        yield ast.BinOp(node.right, node.op, node.left)
+        if not isinstance(node.op, (ast.Add, ast.Mult)) or _joins(node):
+            yield ast.BinOp(node.right, node.op, node.left)
         yield from _with_exchanged_weights(node)
-        yield from _with_exchanged_names(node)
+        yield from _with_exchanged_names(node, modules)
         yield from _with_exchanged_parts(node)
         yield from _with_other_brackets(node)
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
-        yield ast.Compare(node.comparators[0], node.ops, [node.left])
         for order in _ORDERS if isinstance(node.ops[0], _ORDERS) else ():
             if type(node.ops[0]) is not order:
                 yield ast.Compare(node.left, [order()], node.comparators)
@@ -177,9 +184,16 @@ def _with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
         yield ast.BinOp(first, node.op, second)
 
 
-def _with_exchanged_names(node: ast.expr) -> Iterator[ast.expr]:
+def _joins(node: ast.BinOp) -> bool:
+    """Whether it may add lists or shapes, whose order matters."""
+    sides = node.left, node.right
+    return isinstance(node.op, ast.Add) and any(isinstance(one, (ast.List, ast.Tuple, ast.Attribute)) for one in sides)
+
+
+def _with_exchanged_names(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]:
     """Two names in each other's place throughout: what is kept and what is taken of a moving average."""
-    names = list(dict.fromkeys(one.id for one in ast.walk(node) if isinstance(one, ast.Name)))
+    every = (one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+    names = [name for name in dict.fromkeys(every) if name not in modules]
     for one, other in itertools.combinations(names[:_MOST_ITEMS], 2):
         made = copy.deepcopy(node)
         for name in (found for found in ast.walk(made) if isinstance(found, ast.Name)):
@@ -192,7 +206,7 @@ def _with_exchanged_parts(node: ast.expr) -> Iterator[ast.expr]:
     parts = [one for one in ast.walk(node) if isinstance(one, ast.Subscript)]
     for one, other in itertools.combinations(parts[:_MOST_ITEMS], 2):
         if ast.dump(one) != ast.dump(other) and not {one, other} & {*ast.walk(one.value), *ast.walk(other.value)}:
-            yield _exchanged(node, one, other)
+            yield with_nodes(node, {one: other, other: one})
 
 
 def _with_other_brackets(node: ast.BinOp) -> Iterator[ast.expr]:
@@ -205,102 +219,10 @@ def _with_other_brackets(node: ast.BinOp) -> Iterator[ast.expr]:
         yield ast.BinOp(ast.BinOp(node.left, node.op, one.left), one.op, one.right)
         yield ast.BinOp(one.left, one.op, ast.BinOp(node.left, node.op, one.right))
     for at, one in enumerate(inner):
-        if isinstance(one, ast.Call) and (given := _given_to(one)) is not None:
-            yield _with_given(
+        if isinstance(one, ast.Call) and (given := given_to(one)) is not None:
+            yield with_given(
                 one, ast.BinOp(given, node.op, node.right) if at == 0 else ast.BinOp(node.left, node.op, given)
             )
-
-
-def _of_call_of_operation(node: ast.Call) -> Iterator[ast.expr]:
-    """What is done to a sum or product is done to one of its parts: `1 - x.pow(2)` for `(1 - x).pow(2)`."""
-    given = _given_to(node)
-    if isinstance(given, ast.BinOp):
-        yield ast.BinOp(given.left, given.op, _with_given(node, given.right))
-        yield ast.BinOp(_with_given(node, given.left), given.op, given.right)
-
-
-def _with_exchanged_sizes(node: ast.Call) -> Iterator[ast.expr]:
-    """Axes taken apart in another order, for the same shape: `x.reshape([n, h, d]).transpose([1, 0, 2])` for
-    `x.reshape([n, d, h]).transpose([2, 0, 1])`."""
-    function = node.func
-    if not isinstance(function, ast.Attribute) or function.attr not in _TRANSPOSING:
-        return
-    inner = function.value
-    if not isinstance(inner, ast.Call) or getattr(inner.func, "attr", "") not in _RESHAPING:
-        return
-    (sizes, reshaped), (axes, transposed) = _listed(inner), _listed(node)
-    places = [axis.value for axis in axes if isinstance(axis, ast.Constant) and type(axis.value) is int]
-    if sorted(places) != [*range(len(sizes))]:
-        return
-    for one, other in itertools.combinations(range(len(sizes)), 2):
-        if ast.dump(sizes[one]) != ast.dump(sizes[other]):
-            places_of = {**dict(zip(places, places, strict=True)), one: other, other: one}
-            made = reshaped([sizes[places_of[at]] for at in range(len(sizes))], inner.func)
-            own = [f"{ast.unparse(inner.func).rpartition('.')[0]}.shape[{at}]" for at in range(len(sizes))]
-            if [ast.unparse(size) for size in _listed(made)[0]] == own:
-                continue  # a tensor has its own shape without that
-            order = [places_of[place] for place in places]
-            name = ast.Attribute(made, function.attr, ast.Load())
-            yield made if order == sorted(order) else transposed([ast.Constant(at) for at in order], name)
-
-
-def _listed(call: ast.Call) -> tuple[list[ast.expr], Callable[..., ast.Call]]:
-    """The items that a call is given, as a list or one by one, and what makes the call of others."""
-    items = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else None
-
-    def made(others: list[ast.expr], function: ast.expr) -> ast.Call:
-        return ast.Call(function, others if items is None else [ast.List(others, ast.Load())], call.keywords)
-
-    return call.args if items is None else items, made
-
-
-def _given_to(call: ast.Call) -> ast.expr | None:
-    """The tensor that a method or a function is given first."""
-    if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Name):
-        return call.func.value
-    if call.args and isinstance(call.args[0], ast.BinOp):
-        return call.args[0]
-    return call.func.value if isinstance(call.func, ast.Attribute) else None
-
-
-def _with_given(call: ast.Call, given: ast.expr) -> ast.Call:
-    if isinstance(call.func, ast.Attribute) and _given_to(call) is call.func.value:
-        return ast.Call(ast.Attribute(given, call.func.attr, ast.Load()), call.args, call.keywords)
-    return ast.Call(call.func, [given, *call.args[1:]], call.keywords)
-
-
-def _exchanged(node: ast.AST, one: ast.expr, other: ast.expr) -> Any:
-    """A copy of a tree with two of its nodes in each other's place."""
-    if node is one or node is other:
-        return other if node is one else one
-    made = copy.copy(node)
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            setattr(made, field, _exchanged(value, one, other))
-        elif isinstance(value, list):
-            setattr(
-                made, field, [_exchanged(item, one, other) if isinstance(item, ast.AST) else item for item in value]
-            )
-    return made
-
-
-def _of_call(node: ast.expr) -> Iterator[ast.expr]:
-    """Another function of its kind, other places for two arguments, one argument less, or no call."""
-    if not isinstance(node, ast.Call):
-        return
-    yield from node.args[:1]
-    yield from _of_call_of_operation(node)
-    yield from _with_exchanged_sizes(node)
-    if isinstance(node.func, ast.Attribute):
-        for kin in (kin for kin in _KINS if node.func.attr in kin):
-            for name in kin:
-                if name != node.func.attr:
-                    yield ast.Call(ast.Attribute(node.func.value, name, ast.Load()), node.args, node.keywords)
-        yield node.func.value
-    if len(node.args) >= 2:
-        yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
-    for at in range(len(node.keywords)):
-        yield ast.Call(node.func, node.args, [*node.keywords[:at], *node.keywords[at + 1 :]])
 
 
 def _of_list(node: ast.expr) -> Iterator[ast.expr]:
@@ -317,8 +239,12 @@ def _of_list(node: ast.expr) -> Iterator[ast.expr]:
 def _of_place(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
     """Another attribute of the same object, or another part of the same tensor: from the other end, or all of it."""
     if isinstance(node, ast.Attribute):
+        if node.attr == "T" and (sizes := sizes_of_two(node.value)) is not None:
+            yield sizes
         beside = [one.attr for one in scope if isinstance(one, ast.Attribute) and _is_like(one.value, node.value)]
         yield from (ast.Attribute(node.value, name, ast.Load()) for name in dict.fromkeys(beside) if name != node.attr)
+        if node.attr == "size":  # all places of a mask for those that hold
+            yield ast.Call(ast.Attribute(node.value, "sum", ast.Load()), [], [])
     elif isinstance(node, ast.Subscript):
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         for at, item in enumerate(items):
@@ -326,7 +252,17 @@ def _of_place(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
                 parts = [*items[:at], other, *items[at + 1 :]]
                 index = ast.Tuple(parts, ast.Load()) if isinstance(node.slice, ast.Tuple) else other
                 yield ast.Subscript(node.value, index, ast.Load())
+        yield from (ast.Subscript(node.value, ast.Constant(key), ast.Load()) for key in _other_keys(node, scope))
         yield node.value
+
+
+def _other_keys(node: ast.Subscript, scope: Sequence[ast.AST]) -> list[str]:
+    """The keys by which the function takes other entries of the same dictionary."""
+    if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
+        return []
+    beside = [one.slice for one in scope if isinstance(one, ast.Subscript) and _is_like(one.value, node.value)]
+    keys = [one.value for one in beside if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return [key for key in dict.fromkeys(keys) if key != node.slice.value]
 
 
 def _is_like(one: ast.AST, other: ast.AST) -> bool:

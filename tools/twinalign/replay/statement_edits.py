@@ -12,7 +12,7 @@ _BLOCKS = ("body", "orelse")
 _LOOPS = (ast.For, ast.While)
 _ENDS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _MOST = 400
-_RIGHT = "the port trains as the reference does"
+_RIGHT = "the port does what the reference does"
 
 
 @dataclasses.dataclass(frozen=True)

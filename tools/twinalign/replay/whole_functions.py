@@ -70,7 +70,7 @@ def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple
     calls = {code.name: {other.name for other in ours if _reads(code, other)} for code in ours}
     pairs = [(one, other) for one, other in partners(theirs, known) if "." in one.name and "." in other.name]
     classes = {other.name.partition(".")[0]: one.name.partition(".")[0] for one, other in pairs}
-    attributes = other_names(pairs)
+    names = {**{last_part(other.name): last_part(one.name) for one, other in pairs}, **other_names(pairs)}
     found = []
     for code in ours:
         kin = [one for one in theirs if _kind(one) == _kind(code)]
@@ -81,7 +81,7 @@ def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple
     for _, _, one, code, called in sorted(found, key=lambda item: item[:2]):
         if (variant := _as_a_whole(one, code, known, classes)) is not None:
             yield (
-                dataclasses.replace(variant, names=attributes),
+                dataclasses.replace(variant, names=names),
                 code,
                 called,
                 any(code.name in others for others in calls.values()),

@@ -60,7 +60,12 @@ def _needed(values: Iterable[ast.expr], made: dict[str, list[ast.stmt]]) -> set[
         for one in ast.walk(read):
             if isinstance(one, ast.expr):
                 found.add(one)
-            if isinstance(one, ast.Name) and one.id not in seen:
+            # What one statement makes beside a result does not go into it.
+            if isinstance(one, ast.Name) and _is_used(one, node) and one.id not in seen:
                 seen.add(one.id)
                 waiting += made.get(one.id, [])
     return found
+
+
+def _is_used(name: ast.Name, statement: ast.AST) -> bool:
+    return isinstance(name.ctx, ast.Load) or isinstance(statement, ast.AugAssign)

@@ -1,0 +1,42 @@
+"""Edits of what assignments do with a value."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from twinalign.replay.assignment_edits import assignment_edits
+
+LOOP = """
+def evaluate(model, rows):
+    state, total = None, 0.0
+    for row in rows:
+        scores, _, _ = model(row, state)
+        total {} scores.sum()
+    return total, state
+"""
+
+
+def edits(source: str) -> list[tuple[str, str]]:
+    (tree,) = ast.parse(source.strip()).body
+    assert isinstance(tree, ast.FunctionDef)
+    return [(ast.unparse(old), ast.unparse(new)) for old, new in assignment_edits(tree)]
+
+
+@pytest.mark.parametrize(
+    ("sign", "old", "new"),
+    [
+        ("+=", "(scores, _, _)", "(scores, _, state)"),
+        ("+=", "(scores, _, _)", "(scores, state, _)"),
+        ("=", "total = scores.sum()", "total += scores.sum()"),
+        ("+=", "total += scores.sum()", "total = scores.sum()"),
+        ("+=", "total += scores.sum()", "total -= scores.sum()"),
+    ],
+)
+def test_a_value_goes_elsewhere_or_is_added(sign: str, old: str, new: str) -> None:
+    assert (old, new) in edits(LOOP.format(sign))
+
+
+def test_what_is_assigned_once_is_never_added() -> None:
+    assert edits("def f(x):\n    y = x + 1\n    return y") == []

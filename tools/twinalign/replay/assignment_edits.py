@@ -1,0 +1,60 @@
+"""Edits of what assignments of a function do with a value: which names get it, and whether it is added or takes a
+place."""
+
+import ast
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+_MOST_NAMES = 6
+_ADDING = ast.Add, ast.Sub, ast.Mult
+Edit = tuple[Any, Any]
+"""A statement or a target of the code, and what takes its place."""
+
+
+def assignment_edits(tree: ast.FunctionDef) -> Iterator[Edit]:
+    """`logits, state = model(x)` for `logits, _ = model(x)`, `total += part` for `total = part`, and back.
+
+    Results that are thrown away, or that nothing reads, are given to names which are read and have a value before.
+    """
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    made = Counter(itertools.chain((one.arg for one in tree.args.args), *map(_targets, statements)))
+    known = [name for name in made if name in read and name != "self"]
+    for statement in statements:
+        if isinstance(statement, ast.AugAssign):
+            yield from ((statement, _placed(new, statement)) for new in _of_adding(statement))
+        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+            yield from ((target, _placed(new, target)) for new in _others(target, known, read))
+            if isinstance(target, ast.Name) and target.id in known and made[target.id] > 1:
+                yield statement, _placed(ast.AugAssign(target, ast.Add(), statement.value), statement)
+
+
+def _of_adding(statement: ast.AugAssign) -> Iterator[ast.stmt]:
+    yield ast.Assign([statement.target], statement.value)
+    yield from (
+        ast.AugAssign(statement.target, kind(), statement.value)
+        for kind in _ADDING
+        if isinstance(statement.op, _ADDING) and not isinstance(statement.op, kind)
+    )
+
+
+def _others(target: ast.expr, known: list[str], read: set[str]) -> Iterator[ast.expr]:
+    items = target.elts if isinstance(target, ast.Tuple) else []
+    own = {one.id for one in items if isinstance(one, ast.Name)}
+    for at, item in enumerate(items):
+        if isinstance(item, ast.Name) and item.id not in read:
+            for name in [name for name in known if name not in own][:_MOST_NAMES]:
+                yield ast.Tuple([*items[:at], ast.Name(name, ast.Store()), *items[at + 1 :]], ast.Store())
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+    inside = [one for target in targets if target is not None for one in ast.walk(target)]
+    return [one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+
+
+def _placed(new: Any, node: ast.AST) -> Any:
+    return ast.fix_missing_locations(ast.copy_location(new, node))

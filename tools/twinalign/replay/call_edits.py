@@ -1,0 +1,100 @@
+"""Small edits of calls: another function of the kind, arguments in other places, axes taken apart otherwise."""
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator
+
+_KINS = (("mean", "sum", "max", "min", "amax", "amin"), ("maximum", "minimum"), ("abs", "square", "sqrt"),
+         ("exp", "log", "log1p"), ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("argmax", "argmin"),
+         ("zeros", "ones", "zeros_like", "ones_like"), ("relu", "relu6", "silu", "gelu", "sigmoid"),
+         ("floor", "ceil", "round"), ("real", "imag"), ("softmax", "log_softmax"), ("cumsum", "cumprod"),
+         ("triu", "tril"), ("std", "var"), ("numel", "sum"))  # fmt: skip
+_TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
+
+
+def of_call(node: ast.expr) -> Iterator[ast.expr]:
+    """Another function of its kind, other places for two arguments, one argument less, or no call."""
+    if not isinstance(node, ast.Call):
+        return
+    yield from node.args[:1]
+    yield from _of_call_of_operation(node)
+    yield from _with_exchanged_sizes(node)
+    if (sizes := sizes_of_two(node)) is not None:
+        yield ast.Attribute(sizes, "T", ast.Load())
+    if isinstance(node.func, ast.Attribute):
+        for kin in (kin for kin in _KINS if node.func.attr in kin):
+            for name in kin:
+                if name != node.func.attr:
+                    yield ast.Call(ast.Attribute(node.func.value, name, ast.Load()), node.args, node.keywords)
+        yield node.func.value
+    if len(node.args) >= 2:
+        yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
+    for at in range(len(node.keywords)):
+        yield ast.Call(node.func, node.args, [*node.keywords[:at], *node.keywords[at + 1 :]])
+
+
+def _of_call_of_operation(node: ast.Call) -> Iterator[ast.expr]:
+    """What is done to a sum or product is done to one of its parts: `1 - x.pow(2)` for `(1 - x).pow(2)`."""
+    given = given_to(node)
+    if isinstance(given, ast.BinOp):
+        yield ast.BinOp(given.left, given.op, with_given(node, given.right))
+        yield ast.BinOp(with_given(node, given.left), given.op, given.right)
+
+
+def _with_exchanged_sizes(node: ast.Call) -> Iterator[ast.expr]:
+    """Axes taken apart in another order, for the same shape: `x.reshape([n, h, d]).transpose([1, 0, 2])` for
+    `x.reshape([n, d, h]).transpose([2, 0, 1])`."""
+    function = node.func
+    if not isinstance(function, ast.Attribute) or function.attr not in _TRANSPOSING:
+        return
+    inner = function.value
+    if not isinstance(inner, ast.Call) or getattr(inner.func, "attr", "") not in _RESHAPING:
+        return
+    (sizes, reshaped), (axes, transposed) = _listed(inner), _listed(node)
+    places = [axis.value for axis in axes if isinstance(axis, ast.Constant) and type(axis.value) is int]
+    if sorted(places) != [*range(len(sizes))]:
+        return
+    for one, other in itertools.combinations(range(len(sizes)), 2):
+        if ast.dump(sizes[one]) != ast.dump(sizes[other]):
+            places_of = {**dict(zip(places, places, strict=True)), one: other, other: one}
+            made = reshaped([sizes[places_of[at]] for at in range(len(sizes))], inner.func)
+            own = [f"{ast.unparse(inner.func).rpartition('.')[0]}.shape[{at}]" for at in range(len(sizes))]
+            if [ast.unparse(size) for size in _listed(made)[0]] == own:
+                continue  # a tensor has its own shape without that
+            order = [places_of[place] for place in places]
+            name = ast.Attribute(made, function.attr, ast.Load())
+            yield made if order == sorted(order) else transposed([ast.Constant(at) for at in order], name)
+
+
+def sizes_of_two(node: ast.expr) -> ast.Call | None:
+    """`x.reshape([b, a])` for `x.reshape([a, b])`; None for anything else."""
+    if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in _RESHAPING:
+        return None
+    sizes, reshaped = _listed(node)
+    return reshaped([sizes[1], sizes[0]], node.func) if len(sizes) == 2 else None
+
+
+def _listed(call: ast.Call) -> tuple[list[ast.expr], Callable[..., ast.Call]]:
+    """The items that a call is given, as a list or one by one, and what makes the call of others."""
+    items = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else None
+
+    def made(others: list[ast.expr], function: ast.expr) -> ast.Call:
+        return ast.Call(function, others if items is None else [ast.List(others, ast.Load())], call.keywords)
+
+    return call.args if items is None else items, made
+
+
+def given_to(call: ast.Call) -> ast.expr | None:
+    """The tensor that a method or a function is given first."""
+    if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Name):
+        return call.func.value
+    if call.args and isinstance(call.args[0], ast.BinOp):
+        return call.args[0]
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def with_given(call: ast.Call, given: ast.expr) -> ast.Call:
+    """The same call of something else."""
+    if isinstance(call.func, ast.Attribute) and given_to(call) is call.func.value:
+        return ast.Call(ast.Attribute(given, call.func.attr, ast.Load()), call.args, call.keywords)
+    return ast.Call(call.func, [given, *call.args[1:]], call.keywords)
