@@ -82,11 +82,11 @@ def first_apart(reference: Curves, port: Curves, floors: Mapping[str, float], na
 
 
 def multiples(reference: Curves, port: Curves, names: Iterable[str]) -> list[tuple[str, float]]:
-    """Those curves of the port that are a multiple of the reference's, and the factor."""
+    """Those curves of the port that are a multiple of the reference's, and the factor; any single value is one."""
     found = []
     for name in names:
         theirs, ours = reference.get(name), port[name]
-        if theirs is not None and theirs.shape == ours.shape and theirs.any():
+        if theirs is not None and theirs.shape == ours.shape and np.unique(theirs).size > 1:
             factor = float(ours @ theirs / (theirs @ theirs))
             allowed = _SAME_MULTIPLE * root_mean_square(ours)  # the proof then decides
             if factor and distance(factor * theirs, ours) <= allowed < distance(theirs, ours):

@@ -8,6 +8,17 @@ import numpy as np
 
 _MOST_AXES = 4
 _MOST_SHIFTS = 64
+_UNITS = 4
+"""Units in the last place by which tables computed by one formula may differ."""
+
+
+def rounding_of_table(values: np.ndarray, shape: Sequence[int]) -> float:
+    """By how much elements of a table may differ that one formula has made in float32.
+
+    An angle or another argument that grows up to a table's length in places is rounded by so many units itself.
+    """
+    units = max(_UNITS, *shape) if shape else _UNITS
+    return units * float(np.finfo(np.float32).eps) * float(np.abs(values).max(initial=0.0))
 
 
 def rearranged(reference: np.ndarray, port: np.ndarray, shape: Sequence[int]) -> str | None:
@@ -19,10 +30,11 @@ def rearranged(reference: np.ndarray, port: np.ndarray, shape: Sequence[int]) ->
     """
     if reference.size != math.prod(shape) or reference.size != port.size:
         return None
-    if not np.array_equal(np.sort(reference), np.sort(port)):
+    allowed = rounding_of_table(reference, shape)
+    if (np.abs(np.sort(reference) - np.sort(port)) > allowed).any():
         return None
     theirs = reference.reshape(shape)
-    found = (text for text, other in _others(theirs) if np.array_equal(other.ravel(), port))
+    found = (text for text, other in _others(theirs) if (np.abs(other.ravel() - port) <= allowed).all())
     return f"the same numbers in another order: {next(found, 'by no rule that is known')}"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
-from twinalign.verdict.arrangements import rearranged
+from twinalign.verdict.arrangements import rearranged, rounding_of_table
 from twinalign.verdict.initial_scale import deviation_ratio, fitting_factors
 from twinalign.verdict.initializers import Initializer, described, families_of, fitting, kolmogorov
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
@@ -28,8 +28,6 @@ _ENOUGH_FOR_MOMENTS = 1000
 _ORTHOGONAL = 1e-4
 _DEVIATION = "the deviation is"
 _FIXED = "values that no seed changes differ"
-_UNITS = 4
-"""Units in the last place by which tables computed by one formula may differ."""
 
 
 CAUSES = {
@@ -155,7 +153,7 @@ def compare_initial(recordings: StageRecordings, counts: bool = False) -> Initia
     found = InitialWeights(ALIGNED, len(names), seeds, counts)
     for name in names:
         first, second = (side[name] for side in sides)
-        text = _difference(first, second, seeded, level)
+        text = _difference(first, second, seeded, level, shapes[name])
         if text is not None:
             weight = shapes.get(name.removesuffix("bias") + "weight") if name.endswith("bias") else None
             place = (name, port_names[name], classes.get(name, ""))
@@ -183,7 +181,9 @@ def _first_draw(tensor: _Tensor) -> _Tensor:
     return _Tensor(tensor.draws[:1], tensor.extremes[:1], tensor.gram)
 
 
-def _difference(first: _Tensor, second: _Tensor, seeded: Sequence[bool], level: float) -> str | None:
+def _difference(
+    first: _Tensor, second: _Tensor, seeded: Sequence[bool], level: float, shape: Sequence[int]
+) -> str | None:
     """What differs, or None."""
     if first.constant is not None or second.constant is not None:
         kinds = ["random" if one.constant is None else "constant" for one in (first, second)]
@@ -202,9 +202,9 @@ def _difference(first: _Tensor, second: _Tensor, seeded: Sequence[bool], level: 
         count = int((random[0] != random[1]).sum())
         return f"{count} of {random[0].size} elements are random on one side alone"
     fixed = ~random[0]
-    largest = np.abs(first.draws).max()
-    if (np.abs(first.draws[0] - second.draws[0])[fixed] > _UNITS * np.finfo(np.float32).eps * largest).any():
-        return _FIXED
+    apart = np.abs(first.draws[0] - second.draws[0])[fixed]
+    if (apart > rounding_of_table(first.draws, shape)).any():
+        return f"{_FIXED} by up to {apart.max():.2g}"
     if not random[0].any():
         return None
     if None not in (first.gram, second.gram) and first.orthogonal != second.orthogonal:
@@ -281,7 +281,7 @@ def _named(
         remedy = known[0][0].written_for(shape, own_shape) if sure else None
     families = [set[str]() if one.constant is not None else families_of(one.draws) for one in (first, second)]
     scaled = text.startswith(_DEVIATION) and len(families[0]) == 1 and families[0] == families[1]
-    if first.is_table and second.is_table and text == _FIXED:
+    if first.is_table and second.is_table and text.startswith(_FIXED):
         said[1] = rearranged(first.draws[0], second.draws[0], shape) or said[1]
     cause = _cause(place[2], shape, first, second, known, families)
     if scaled:
