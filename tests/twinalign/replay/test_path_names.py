@@ -96,3 +96,13 @@ def test_a_block_in_containers_of_numbers_is_neither_a_container_nor_the_module_
     names = PathNames({}, canonical, calls, {path: kind() for path, kind in kinds.items()})
     assert names.reference_path("layer_1.0") == "stages.0.0"
     assert names.reference_path("layer_1") == "stages.0"
+
+
+def test_a_module_with_a_table_is_that_which_holds_its_other_layers_too() -> None:
+    found = names_of(
+        {"past": "embed.position", "past.value": "embed.value.conv", "past.time": "embed.time"},
+        ["embed", "embed.position", "embed.value", "embed.value.conv", "embed.time"],
+        ["past", "past.value", "past.time"],
+    )
+    assert found["past"] == "embed"
+    assert found["past.value"] == "embed.value.conv"

@@ -166,3 +166,16 @@ def test_networks_of_one_class_are_told_apart_by_the_layers_in_them_and_not_by_o
         "q.0": "online.0",
         "slow.0": "target.0",
     }
+
+
+def test_a_module_that_takes_more_than_another_has_other_code_around_the_same_layers() -> None:
+    reference = calls_of({"readout": ("Sequential", {"0": ("Linear", {}), "1": ("Linear", {})})})
+    port = calls_of({"head": ("Head", {"hidden": ("Linear", {}), "out": ("Linear", {})})})
+    names = {"": "", "head": "<head>", "head.hidden": "readout.0", "head.out": "readout.1"}
+    for more in (0, 1):
+        head = next(call for call in port if call.path == "head")
+        head.inputs = [*head.inputs, *[Tensor(None, [2, 1], "int64")] * more]
+        found = match_calls(reference, port, names, {"head.hidden", "head.out"})
+        pairs = {theirs.path: ours.path for ours, theirs in found.pairs}
+        assert pairs["head.out"] == "readout.1"
+        assert ("head" in pairs) is not bool(more)

@@ -79,7 +79,7 @@ def padded(row, most):
     assert found
     for one in found:
         assert one.explanation is not None, one.evidence
-        assert "`len(row) > most` in place of `most > len(row)`, line 15" in one.explanation.text
+        assert "`len(row) > most` in place of `len(row) < most`, line 15" in one.explanation.text
 
 
 @pytest.mark.parametrize("stage", ["metric", "data"])

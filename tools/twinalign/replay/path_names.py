@@ -38,6 +38,7 @@ class PathNames:
                 owners.setdefault(port, []).append(reference)
         # What the reference holds in several layers, a layer with an adapter, is the module around them.
         direct = {port: found[0] if len(set(found)) == 1 else path_around(found) for port, found in owners.items()}
+        direct = {port: self._with_inner(port, reference, classes) for port, reference in direct.items()}
         for port, reference in {**_of_same_weights(canonical, classes, layers, direct), **direct}.items():
             self._learn(port, reference)
         self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
@@ -50,6 +51,12 @@ class PathNames:
     def of(cls, run: CaseRun, calls: Sequence[Call], rename: Mapping[str, str]) -> PathNames:
         """The names of the layers of the port that runs."""
         return cls(rename, run.canonical, calls, dict(run.backend.named_layers(run.model)))
+
+    def _with_inner(self, port: str, reference: str, called: Mapping[str, str]) -> str:
+        """The reference's module that also holds what the layers inside of the port's do: a table may have its own."""
+        held = {name.rpartition(".")[0] for name, *_ in self._held[0].get(port, ())}
+        around = path_around([reference, *(path for path in held if path != reference)])
+        return around if around in called else reference
 
     def _give_to_outer(self, layers: Iterable[str]) -> None:
         """Of two layers, one inside the other, that claim one layer of the reference the outer one has it."""

@@ -200,18 +200,20 @@ def _by_names(ours: Sequence[Call], theirs: Sequence[Call], names: Mapping[str, 
 
 
 def _by_layers(ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]) -> dict[str, str]:
-    """Path of a module of the port that has no partner by name → that of the one which holds the same layers, as deep:
-    an online network and its target are of one class, and may be called in any order.
+    """Path of a module of the port that has no partner by name → that of the one which holds the same layers, as deep,
+    and takes as many tensors: an online network and its target are of one class, and may be called in any order.
     """
     named = {names[call.path] for call in theirs}
-    holders: dict[tuple[int, frozenset[str]], set[str]] = {}
+    holders: dict[tuple[int, int, frozenset[str]], set[str]] = {}
     for call in ours:
         if call.path not in named and call.path in tree.held[0]:
-            holders.setdefault((tree.height(call), frozenset(tree.held[0][call.path])), set()).add(call.path)
+            kind = tree.height(call), len(call.inputs), frozenset(tree.held[0][call.path])
+            holders.setdefault(kind, set()).add(call.path)
     found = {}
     paths = {call.path for call in ours}
     for call in theirs:
-        same = holders.get((tree.height(call), frozenset(tree.held[1].get(call.path, ()))), set())
+        kind = tree.height(call), len(call.inputs), frozenset(tree.held[1].get(call.path, ()))
+        same = holders.get(kind, set())
         if names[call.path] not in paths and len(same) == 1:
             found[call.path] = next(iter(same))
     return found
