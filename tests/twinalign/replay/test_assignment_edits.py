@@ -28,6 +28,7 @@ def edits(source: str) -> list[tuple[str, str]]:
     ("sign", "old", "new"),
     [
         ("+=", "(scores, _, _)", "(scores, _, state)"),
+        ("+=", "(scores, _, _)", "(_, scores, _)"),
         ("+=", "(scores, _, _)", "(scores, state, _)"),
         ("=", "total = scores.sum()", "total += scores.sum()"),
         ("+=", "total += scores.sum()", "total = scores.sum()"),

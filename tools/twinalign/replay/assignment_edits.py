@@ -14,7 +14,8 @@ Edit = tuple[Any, Any]
 
 
 def assignment_edits(tree: ast.FunctionDef) -> Iterator[Edit]:
-    """`logits, state = model(x)` for `logits, _ = model(x)`, `total += part` for `total = part`, and back.
+    """`b, a = halves(x)` for `a, b = halves(x)`, `logits, state = model(x)` for `logits, _ = model(x)`, `total += part`
+    for `total = part`, and back.
 
     Results that are thrown away, or that nothing reads, are given to names which are read and have a value before.
     """
@@ -43,6 +44,10 @@ def _of_adding(statement: ast.AugAssign) -> Iterator[ast.stmt]:
 
 def _others(target: ast.expr, known: list[str], read: set[str]) -> Iterator[ast.expr]:
     items = target.elts if isinstance(target, ast.Tuple) else []
+    for one, other in itertools.combinations(range(min(len(items), _MOST_NAMES)), 2):
+        parts = list(items)
+        parts[one], parts[other] = items[other], items[one]
+        yield ast.Tuple(parts, ast.Store())
     own = {one.id for one in items if isinstance(one, ast.Name)}
     for at, item in enumerate(items):
         if isinstance(item, ast.Name) and item.id not in read:

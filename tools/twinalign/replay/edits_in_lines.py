@@ -33,7 +33,7 @@ def told_inside(
     head, found, end = text.rpartition(lines.detail)
     in_lines = (mended_lines,) if found else ()
     searches = (mended_helper, *in_lines) if len(lines.lines) == 1 else (*in_lines, mended_helper)
-    edit = edit or next((one for search in searches if (one := search(lines, run)) is not None), None)
+    edit = edit or lines.edit or next((one for search in searches if (one := search(lines, run)) is not None), None)
     if edit is None:
         return None
     known = {"helper_edit": edit.to_json() | {"of": text}}

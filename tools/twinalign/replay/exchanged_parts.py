@@ -28,7 +28,7 @@ def exchangeable(code: Iterable[ast.AST]) -> list[Parts]:
             for one, other in itertools.combinations(range(len(run)), 2):
                 if other - one <= _FARTHEST:
                     values = _value(run[one]), _value(run[other])
-                    parts = _alike(*values) if ratio(words_of(values[0]), words_of(values[1]), _ALIKE) else ()
+                    parts = _alike(*values) if ratio(_names_of(values[0]), _names_of(values[1])) >= _ALIKE else ()
                     found += [(other - one, both) for both in parts]
         if isinstance(node, ast.Dict):
             found += [(1, both) for both in itertools.combinations(node.values, 2) if _differ(*both)]
@@ -56,6 +56,10 @@ def _alike(one: ast.AST | None, other: ast.AST | None) -> Iterator[Parts]:
     if len(inside[0]) == len(inside[1]):
         for two in zip(*inside, strict=True):
             yield from _alike(*two)
+
+
+def _names_of(value: ast.AST | None) -> list[str]:
+    return [word for word in words_of(value) if word.isidentifier()]
 
 
 def _differ(one: ast.expr, other: ast.expr) -> bool:

@@ -210,11 +210,15 @@ def ranked_edits(
         names: whether those that write another name, which are many, or the others.
     """
     edits = (edit for code in codes for edit in edits_of_function(code, numbers, codes))
-    chosen = (one for one in edits if all(isinstance(part, ast.Name) for part in (one.old, one.new)) == names)
+    chosen = (one for one in edits if _writes_other_name(one) == names)
     # Another edit that writes the same is the same.
     different = {(id(one.old), type(one), ast.dump(one.new)): one for one in chosen}.values()
     ranked = [(-max(wording.gain(edit.old, edit.new), 0), _rank(edit), edit) for edit in different]
     yield from (edit for *_, edit in sorted(ranked, key=lambda one: one[:2]))
+
+
+def _writes_other_name(edit: HelperEdit) -> bool:
+    return isinstance(edit.new, ast.Name) and edit.new.id not in {getattr(one, "id", "") for one in ast.walk(edit.old)}
 
 
 def _rank(edit: HelperEdit) -> int:

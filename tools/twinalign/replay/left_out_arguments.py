@@ -53,13 +53,13 @@ def left_out_masks(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
 
     `values[chosen].mean()` for `values.mean()`, beside `chosen = values > 0`.
     """
-    masks = list(dict.fromkeys(_masks(code.tree)))[:_MOST_UNREAD]
+    masks = dict(itertools.islice(dict(reversed([*_masks(code.tree)])).items(), _MOST_UNREAD))
     for value in _values(parts) if masks else ():
         inside = [one for one in expressions([value]) if isinstance(one, ast.Name)]
         names = list(dict.fromkeys(one.id for one in inside if one.id in _own_names(code.tree)[0]))
         for name, mask in itertools.product(names, masks):
             places = [one for one in inside if one.id == name]
-            if name == mask:
+            if name == mask or value.lineno <= masks[mask]:
                 continue
             chosen: dict[ast.AST, ast.expr] = {one: ast.copy_location(_at(one, mask), one) for one in places}
             if len(places) > 1:
@@ -79,17 +79,17 @@ def _values(parts: Sequence[ast.AST]) -> Iterator[ast.expr]:
                 yield node.value
 
 
-def _masks(tree: ast.FunctionDef) -> Iterator[str]:
-    """Names of comparisons, of what is said of masks, and of what chooses among places."""
+def _masks(tree: ast.FunctionDef) -> Iterator[tuple[str, int]]:
+    """Names of comparisons, of what is said of masks, and of what chooses among places, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             inverted = isinstance(node.value, ast.UnaryOp) and isinstance(node.value.op, ast.Invert)
             if inverted or isinstance(node.value, ast.Compare):
-                yield node.targets[0].id
+                yield node.targets[0].id, node.lineno
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _CHOOSING and node.args:
-            yield from (one.id for one in node.args[:1] if isinstance(one, ast.Name))
+            yield from ((one.id, 0) for one in node.args[:1] if isinstance(one, ast.Name))
         elif isinstance(node, ast.arg) and "mask" in node.arg:
-            yield node.arg
+            yield node.arg, 0
 
 
 def _with_name(node: ast.expr, name: str) -> Iterator[ast.expr]:
@@ -114,7 +114,7 @@ def _own_names(tree: ast.FunctionDef) -> tuple[set[str], list[str]]:
     own = dict.fromkeys((*given, *(node.id for node in nodes if isinstance(node.ctx, ast.Store))))
     changed = {id(node.value.func.value) for node in ast.walk(tree) if _is_for_its_effect(node)}  # type: ignore[attr-defined]
     read = {node.id for node in nodes if isinstance(node.ctx, ast.Load) and id(node) not in changed}
-    return set(own), [name for name in own if name not in read]
+    return set(own), [name for name in own if name not in read and name.strip("_")]
 
 
 def _is_for_its_effect(node: ast.AST) -> bool:

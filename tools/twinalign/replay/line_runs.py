@@ -93,3 +93,15 @@ class LineRuns:
     def _is_left(self, apart: Difference) -> bool:
         """Whether this is what rounding leaves; all of it is where values cancel out: the mean of what a norm gives."""
         return apart.relative <= self.rounding or (not apart.text and apart.max_abs <= self._floor)
+
+
+def lines_of_known_values(steps: Sequence[Mapping[str, Any]], unknown: Sequence[Any]) -> set[tuple[str, int]]:
+    """File and number of the port's lines of which no value is one that the reference does not compute.
+
+    Args:
+        steps: of the port's code, as `code_lines.Step` in JSON.
+        unknown: prints of the values that the reference does not compute.
+    """
+    places = [((one["file"], one["line"]), [list(one["print"][0]), one["print"][1]]) for one in steps]
+    lacking = [[list(shape), sample] for shape, sample in unknown]
+    return {place for place, _ in places} - {place for place, found in places if found in lacking}

@@ -18,11 +18,14 @@ _KINDS = (
     ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.Attribute,
     ast.Subscript, ast.IfExp,
 )  # fmt: skip
+_MAKING = "arange", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "linspace", "tensor", "to_tensor"
 _MOST_ITEMS = 6
 _FACTORS = (0.5, 2.0, -1.0)
 _PARTNER, _MOST_PARTS = 0.3, 60
 """Parts of the reference's code with this share of equal words may stand in place of one of the port's, the likest
 first."""
+_LEAST_SIZE = 4
+"""A smaller whole number may be an axis, which is not twice another."""
 _OF_SCOPE = (ast.Name, ast.Constant)
 Edit = tuple[ast.expr, ast.expr]
 """An expression of the code, and what takes its place."""
@@ -57,13 +60,16 @@ def plain_edits(parts: Sequence[ast.AST], numbers: Iterable[float], scope: Itera
     read = {node.id: None for node in every if _is_read(node)}
     # What the function makes and never reads may have been meant first of all.
     names = [*dict.fromkeys(node.id for node in every if node.id not in read), *read]
+    axes = {id(axis) for node in nodes for axis in _axes_in_order(node)}
     for node in nodes:
-        yield from ((node, _placed(new, node)) for new in _of_constant(node, known))
+        yield from ((node, _placed(new, node)) for new in _of_constant(node, known) if id(node) not in axes)
     for node in nodes:
         others = (*_of_operation(node, modules), *of_call(node), *_of_list(node), *_of_place(node, scope))
-        yield from ((node, _placed(new, node)) for new in others)
+        yield from ((node, _placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:
-        yield from ((node, _placed(new, node)) for new in (*_of_name(node, names), *_in_calls_beside(node, scope)))
+        yield from (
+            (node, _placed(new, node)) for new in (*_of_name(node, names), *_in_calls_beside(node, scope, modules))
+        )
     for node in filter(_is_computed, nodes):
         yield from ((node, times(node, factor)) for factor in _FACTORS)
         yield node, _placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
@@ -147,7 +153,13 @@ def _modules(scope: Iterable[ast.AST]) -> set[str]:
     own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     roots = [function.value if isinstance(function, ast.Attribute) else function for function in called]
-    return {root.id for root in roots if isinstance(root, ast.Name)} - own
+    return {"self"} | ({root.id for root in roots if isinstance(root, ast.Name)} - own)
+
+
+def _axes_in_order(node: ast.expr) -> list[ast.expr]:
+    """The items of a list of all axes, of which one alone cannot be another."""
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+    return items if len(items) > 1 and sorted(numbers_in(items)) == [*range(len(items))] else []
 
 
 def _is_read(node: ast.Name) -> bool:
@@ -241,7 +253,9 @@ def _of_place(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
     if isinstance(node, ast.Attribute):
         if node.attr == "T" and (sizes := sizes_of_two(node.value)) is not None:
             yield sizes
-        beside = [one.attr for one in scope if isinstance(one, ast.Attribute) and _is_like(one.value, node.value)]
+        called = {id(one.func) for one in scope if isinstance(one, ast.Call)}
+        values = [one for one in scope if isinstance(one, ast.Attribute) and id(one) not in called]
+        beside = [one.attr for one in values if _is_like(one.value, node.value)]
         yield from (ast.Attribute(node.value, name, ast.Load()) for name in dict.fromkeys(beside) if name != node.attr)
         if node.attr == "size":  # all places of a mask for those that hold
             yield ast.Call(ast.Attribute(node.value, "sum", ast.Load()), [], [])
@@ -295,15 +309,17 @@ def _of_constant(node: ast.expr, numbers: Sequence[float]) -> Iterator[ast.expr]
 
 
 def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
-    """Another name in place of one, or of a fraction's plain number; one more or less for a length or place."""
-    if isinstance(node, ast.Name) or isinstance(number_of(node), float):
+    """Another name in place of one, of a fraction's plain number or of what is made anew; one more or less for a length
+    or place."""
+    makes = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _MAKING
+    if isinstance(node, ast.Name) or isinstance(number_of(node), float) or makes:
         yield from (ast.Name(name, ast.Load()) for name in names if name != getattr(node, "id", ""))
     is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
     if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
 
 
-def _in_calls_beside(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
+def _in_calls_beside(node: ast.expr, scope: Sequence[ast.AST], modules: Container[str]) -> Iterator[ast.expr]:
     """A name in a call that the function makes of another name: `self.norm(first)` for `first`, beside
     `self.norm(second)`."""
     if not isinstance(node, ast.Name):
@@ -313,7 +329,9 @@ def _in_calls_beside(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.e
         if isinstance(one, ast.Call) and len(one.args) == 1 and not one.keywords and isinstance(one.args[0], ast.Name):
             if one.args[0] is node:
                 return
-            found.setdefault(ast.dump(one.func), one)
+            root = getattr(one.func, "value", None)
+            if not isinstance(root, ast.Name) or root.id == "self" or root.id not in modules:  # a layer, a function
+                found.setdefault(ast.dump(one.func), one)
     yield from (ast.Call(one.func, [node], []) for one in found.values())
 
 
@@ -321,4 +339,6 @@ def _usual(value: float, numbers: Sequence[float]) -> Iterator[float]:
     """What a number may have been meant to be; a whole one, which may be an axis, is rather another whole one."""
     if isinstance(value, int):
         yield from (value + 1, value - 1, -value, *(one for one in numbers if isinstance(one, int)), 0, 1, 2)
-    yield from (value / 2, value * 2, value / 10, value * 10, value + 1, value - 1, -value, 1, 2, 0.5, *numbers)
+        yield from (value * 2, value // 2) if abs(value) >= _LEAST_SIZE else ()
+    else:
+        yield from (value / 2, value * 2, value / 10, value * 10, value + 1, value - 1, -value, 1, 2, 0.5, *numbers)

@@ -6,19 +6,23 @@ then gives the port's values, what is wrong is in it; those that call less are t
 
 import ast
 import dataclasses
+import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, words_of
 from twinalign.replay.function_edits import edit_of_function
+from twinalign.replay.helper_edits import fitting_edit, ranked_edits, reached, with_edited_function
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.likeness import ratio
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
+from twinalign.replay.small_edits import numbers_in
+from twinalign.replay.wording import Wording
 
 _SECONDS = 6.0
 """Of processor time."""
@@ -54,6 +58,40 @@ def functions_as_wholes(
         if is_inner or edit is not None:
             wrong.add(code.name)
             yield dataclasses.replace(variant, edit=edit)
+
+
+def layers_as_wholes(
+    functions: Sequence[Mapping[str, Any]],
+    theirs: Sequence[Code],
+    named: LinesVariant,
+    right_lines: Container[tuple[str, int]],
+    gives_port: Callable[[LinesVariant], bool],
+    run: Callable[[LinesVariant | None, float], Values],
+) -> Iterator[LinesVariant]:
+    """What a layer of the port computes, in the reference's layer, with the edit that gives the reference's values.
+
+    Args:
+        functions: those of the port that the layer runs, as `code_lines.Function` in JSON.
+        theirs: those of the reference.
+        named: has the reference's layer, and the port's names of what that has.
+        right_lines: file and number of the port's lines that only compute what the reference does, too.
+        gives_port: whether lines give the port's values.
+        run: the layer's values under lines (None: the reference's own), with inputs that are moved.
+    """
+    for variant, _, _, _ in _candidates(codes_of(functions), theirs):
+        whole = dataclasses.replace(variant, module=named.module, names={**variant.names, **named.names})
+        if not gives_port(whole):
+            continue
+        helpers = whole.helpers.alone
+        codes = [helpers[name] for name in reached(whole, helpers)]
+        trees = [code.tree for code in theirs]
+        wording, numbers = Wording([code.tree for code in codes], trees), numbers_in(ast.walk(trees[0]))
+        edits = [edit for names in (False, True) for edit in ranked_edits(codes, numbers, names, wording)]
+        edits.sort(key=lambda edit: (edit.code.file, edit.old.lineno) in right_lines)
+        edit = fitting_edit(edits, functools.partial(with_edited_function, whole), run)
+        if edit is not None:
+            yield dataclasses.replace(whole, edit=edit)
+            return
 
 
 def outermost(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVariant]:

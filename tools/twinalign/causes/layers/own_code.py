@@ -11,16 +11,19 @@ from twinalign.causes.layers.changed_calls import forward
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.registry import Cause, enter
 from twinalign.replay.fewest import fewest, fewest_by_twos, without_groups
-from twinalign.replay.line_runs import NOTHING, LineRuns
+from twinalign.replay.line_runs import NOTHING, LineRuns, lines_of_known_values
 from twinalign.replay.moved_calls import told
 from twinalign.replay.moved_statements import moved
 from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_attributes import attributes_of
 from twinalign.replay.port_lines import LinesVariant, exchanged_layers, lines_of, together, whole_functions
 from twinalign.replay.reordered_statements import reordered
+from twinalign.replay.whole_functions import layers_as_wholes
 
 _SECONDS_TO_MEASURE = 3.0
 """Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
+_FEW = 2
+"""More lines than these say too much: an edit inside of the whole says which is wrong."""
 _MOST_TOGETHER = 12
 """Of more lines than these no two are tried together."""
 
@@ -70,6 +73,7 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
         both = told(dataclasses.replace(together(needed), spelled=spelled))
         if len(needed) > 1 and both.exchanges_blocks and not steps:
             return both
+        yield from _with_edit(subject, lines, runs) if len(needed) > _FEW else ()
         yield from [both] * (len(needed) > 1)
     elif whole is None and len(single) + len(added) <= _MOST_TOGETHER and not any(map(runs.gives_port, single)):
         yield from (told(together(two)) for two in itertools.combinations((*added, *single), 2))
@@ -78,8 +82,17 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
         needed = fewest(parts, runs.hold) if runs.give_port(parts) else parts
         part = together(needed) if len(needed) < len(parts) else function
         yield told(dataclasses.replace(part, spelled=spelled))
+    if not whole and lines:
+        yield from _with_edit(subject, lines, runs)
     subject.right_lines[:] = runs.right_lines(lines, changes)
     return bool(whole)
+
+
+def _with_edit(subject: LayerSubject, lines: Sequence[LinesVariant], runs: LineRuns) -> Iterator[LinesVariant]:
+    unit, theirs = subject.unit, list({id(one.lines[0].theirs): one.lines[0].theirs for one in lines}.values())
+    known = lines_of_known_values(getattr(unit, "steps", ()), subject.lacking)
+    functions = getattr(unit, "functions", ())
+    yield from layers_as_wholes(functions, theirs, lines[0], known, runs.gives_port, subject.run)
 
 
 _BUFFERS = "a line of the port updates buffers differently"
