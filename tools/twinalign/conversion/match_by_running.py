@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from twinalign.conversion.alike_names import in_order_of_names
 from twinalign.conversion.branches import branches_of, crosses
 from twinalign.conversion.fingerprints import EQUAL, NEARLY, all_agree
 from twinalign.conversion.layers_to_match import Matchable
@@ -252,7 +253,7 @@ def pair_by_position(
 ) -> dict[str, str]:
     """Pair the matchables of each colour: those in branches of one name first, then frozen with frozen ones; among
     these by the numbers in their paths if both sides have the same ones, or by the first of them, that of a block; then
-    those between the same pairs and of the same last name first, then by order.
+    those between the same pairs and of the same last name first, then by order, or by the words of their names.
 
     The order is that of their first calls, without `runs` that of their registration: independent calls may come in any
     order. What is left where the sides have different numbers of them is not paired.
@@ -303,7 +304,7 @@ def pair_by_position(
                 left[side].setdefault((colour, *(known[fact] for fact in wanted)), []).append(name)
         for key, names in left[0].items():
             if len(names) == len(left[1].get(key, [])):
-                pairs |= dict(zip(names, left[1][key], strict=True))
+                pairs |= dict(zip(names, in_order_of_names(names, left[1][key]), strict=True))
     return {name: pairs[name] for name in colours[0] if name in pairs}
 
 

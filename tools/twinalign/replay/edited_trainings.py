@@ -93,7 +93,7 @@ def _makes_optimizer(code: Code) -> bool:
 
 
 def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
-    """What exchanges parts or moves a statement comes first, and names and numbers, of which there are many, last."""
+    """What moves a statement a little comes first, then plain classes such as that of a moving average."""
     loop, *called = _running(whole)
     statements = statement_edits(loop)
     yield from itertools.islice(statements, _NEAR)
@@ -101,10 +101,9 @@ def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
     helpers = [code for code in called if not code.is_plain]
     trees = [code.tree for code in theirs]
     wording = Wording([code.tree for code in (loop, *called)], trees)
-    yield from ranked_edits(own, (), names=False, wording=wording)
+    yield from ranked_edits(own, (), wording)
     yield from statements
-    yield from ranked_edits([loop, *helpers], (), names=False, wording=wording)
-    yield from ranked_edits([*own, loop, *helpers], (), names=True, wording=wording)
+    yield from ranked_edits([loop, *helpers], (), wording)
     for code in (loop, *called):
         yield from (HelperEdit(code, *edit) for edit in in_calls_of_reference(code.tree.body, trees))
 

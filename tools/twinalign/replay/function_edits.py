@@ -157,7 +157,7 @@ class _Calls:
         results = {name.split(".")[2] for name in wrong if name.startswith(f"{_RESULT}.")}
         needed = needed_by_wrong(codes[0].tree, results) if codes else set()
         wording = Wording([code.tree for code in codes], [self._line.theirs.tree])
-        edits = [edit for names in (False, True) for edit in ranked_edits(codes, numbers, names, wording)]
+        edits = ranked_edits(codes, numbers, wording)
         statements = itertools.chain.from_iterable(map(statement_edits, codes))
         yield from itertools.islice(statements, _NEAR)
         yield from sorted(edits, key=lambda edit: bool(needed) and not edit.exchanges and edit.old not in needed)

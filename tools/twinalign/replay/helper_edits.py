@@ -200,21 +200,15 @@ def edits_of_function(code: Code, numbers: Sequence[float], known: Sequence[Code
     yield from (HelperEdit(code, *edit) for edit in edits)
 
 
-def ranked_edits(
-    codes: Sequence[Code], numbers: Sequence[float], names: bool, wording: Wording
-) -> Iterator[HelperEdit]:
-    """Small edits of functions: what brings them nearer to the reference's wording or exchanges parts first, numbers
-    and factors last, of which one fits by chance.
-
-    Args:
-        names: whether those that write another name, which are many, or the others.
+def ranked_edits(codes: Sequence[Code], numbers: Sequence[float], wording: Wording) -> list[HelperEdit]:
+    """Small edits of functions: what brings them nearer to the reference's wording or exchanges parts first, other
+    names, of which there are many, and signs and factors last, of which one fits by chance.
     """
     edits = (edit for code in codes for edit in edits_of_function(code, numbers, codes))
-    chosen = (one for one in edits if _writes_other_name(one) == names)
     # Another edit that writes the same is the same.
-    different = {(id(one.old), type(one), ast.dump(one.new)): one for one in chosen}.values()
+    different = {(id(one.old), type(one), ast.dump(one.new)): one for one in edits}.values()
     ranked = [(-max(wording.gain(edit.old, edit.new), 0), _rank(edit), edit) for edit in different]
-    yield from (edit for *_, edit in sorted(ranked, key=lambda one: one[:2]))
+    return [edit for *_, edit in sorted(ranked, key=lambda one: one[:2])]
 
 
 def _writes_other_name(edit: HelperEdit) -> bool:
@@ -228,7 +222,9 @@ def _rank(edit: HelperEdit) -> int:
         both = (edit.old.value, getattr(edit.new, "value", None))
         return 1 if all(isinstance(one, int) for one in both) else 2
     scales = isinstance(edit.new, (ast.UnaryOp, ast.Call)) or isinstance(getattr(edit.new, "op", None), ast.Mult)
-    return 3 if scales and edit.old in _given_to(edit.new) else 1
+    if scales and edit.old in _given_to(edit.new):
+        return 4
+    return 3 if _writes_other_name(edit) else 1
 
 
 def _given_to(node: ast.AST) -> list[ast.AST]:

@@ -7,10 +7,19 @@ other. The reference's own statement is moved, however the port spells it.
 import ast
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from twinalign.replay.aligned_code import AS_WRITTEN, Code, Difference, Place, line_of, shortened, words_of
+from twinalign.replay.aligned_code import (
+    AS_WRITTEN,
+    Code,
+    Difference,
+    Place,
+    line_of,
+    own_attribute,
+    shortened,
+    words_of,
+)
 from twinalign.replay.likeness import ratio
 from twinalign.replay.line_spelling import OF_REFERENCE
 from twinalign.replay.moved_statements import changed_by
@@ -53,7 +62,7 @@ def reordered(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
     found = [(move, one) for one in pairs.values() for move in _moves(one.lines[0].theirs)]
     for move, one in sorted(found, key=lambda both: both[0].far)[:_MOST]:
         theirs, ours = one.lines[0].theirs, one.lines[0].ours
-        anchor, mine = _anchor(theirs, move), _partners(ours, move.both)
+        anchor, mine = _anchor(theirs, move), _partners(ours, move.both, one.names)
         if anchor is None or mine is None or (mine[0].lineno > mine[1].lineno) is not move.is_down:
             continue
         moved = move.both[0]
@@ -121,13 +130,28 @@ def _read(node: ast.AST) -> set[str]:
     return names | {one.attr for one in read if isinstance(one, ast.Attribute)}
 
 
-def _partners(ours: Code, wanted: Sequence[ast.stmt]) -> list[Any] | None:
-    """The port's statements that are likest to the reference's, each another one; None where one has none."""
+def _names_in(statement: ast.stmt, names: Mapping[str, Any]) -> list[str]:
+    words = [word for word in words_of(statement) if word.isidentifier() and word != "self"]
+    return [str(names.get(word, word)) for word in words]
+
+
+def _layers_in(statement: ast.stmt, names: Mapping[str, Any]) -> set[str]:
+    """What a statement calls of its own object, such as layers."""
+    called = (own_attribute(node.func) for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return {str(names.get(name, name)) for name in called if name is not None}
+
+
+def _partners(ours: Code, wanted: Sequence[ast.stmt], names: Mapping[str, Any]) -> list[Any] | None:
+    """The port's statements that are likest to the reference's, each another one; None where one has none.
+
+    `names`: what the port's layer has → what that is called in the reference.
+    """
     own = [one for one in ast.walk(ours.tree) if isinstance(one, _PLAIN)]
     found = list[Any]()
     for statement in wanted:
-        words = words_of(statement)
-        scored = [(ratio(words, words_of(one), _ALIKE), one) for one in own if one not in found]
+        words, layers = _names_in(statement, {}), _layers_in(statement, {})
+        alike = [one for one in own if one not in found and _layers_in(one, names) == layers]
+        scored = [(ratio(words, _names_in(one, names), _ALIKE), one) for one in alike]
         share, best = max(scored, key=lambda item: item[0], default=(0.0, None))
         if share < _ALIKE:
             return None

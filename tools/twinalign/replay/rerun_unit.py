@@ -229,8 +229,9 @@ class RerunUnit:
     def _leaf(self, call: Call, name: str, differentiable: bool, noise: _Noise) -> Any:
         """A value that the unit is given: code gets copies of it, so that one serves every run without noise."""
         array = self._arrays[call.number][name]
-        if noise.keywords["size"]:
-            return self._tensor(noise(array), differentiable)
+        if size := noise.keywords["size"]:  # the same whatever the order in which a port calls its layers
+            drawn = np.random.default_rng([call.number, int(10 * size), *name.encode()])
+            return self._tensor(noise(array, generator=drawn), differentiable)
         if (call.number, name) not in self._leaves:
             self._leaves[call.number, name] = self._tensor(array, differentiable)
         return self._leaves[call.number, name]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, words_of
+from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, own_attribute, words_of
 from twinalign.replay.function_edits import edit_of_function
 from twinalign.replay.helper_edits import fitting_edit, ranked_edits, reached, with_edited_function
 from twinalign.replay.helpers import Helpers
@@ -65,6 +65,7 @@ def layers_as_wholes(
     theirs: Sequence[Code],
     named: LinesVariant,
     right_lines: Container[tuple[str, int]],
+    wrong_layers: Container[str],
     gives_port: Callable[[LinesVariant], bool],
     run: Callable[[LinesVariant | None, float], Values],
 ) -> Iterator[LinesVariant]:
@@ -75,6 +76,7 @@ def layers_as_wholes(
         theirs: those of the reference.
         named: has the reference's layer, and the port's names of what that has.
         right_lines: file and number of the port's lines that only compute what the reference does, too.
+        wrong_layers: names of the reference's layers inside that are given something else in the port.
         gives_port: whether lines give the port's values.
         run: the layer's values under lines (None: the reference's own), with inputs that are moved.
     """
@@ -86,12 +88,20 @@ def layers_as_wholes(
         codes = [helpers[name] for name in reached(whole, helpers)]
         trees = [code.tree for code in theirs]
         wording, numbers = Wording([code.tree for code in codes], trees), numbers_in(ast.walk(trees[0]))
-        edits = [edit for names in (False, True) for edit in ranked_edits(codes, numbers, names, wording)]
-        edits.sort(key=lambda edit: (edit.code.file, edit.old.lineno) in right_lines)
+        edits = ranked_edits(codes, numbers, wording)
+        given = _given_to_layers(codes, wrong_layers, whole.names)
+        edits.sort(key=lambda edit: (edit.old not in given, (edit.code.file, edit.old.lineno) in right_lines))
         edit = fitting_edit(edits, functools.partial(with_edited_function, whole), run)
         if edit is not None:
             yield dataclasses.replace(whole, edit=edit)
             return
+
+
+def _given_to_layers(codes: Sequence[Code], layers: Container[str], names: Mapping[str, Any]) -> set[ast.AST]:
+    """What the port's code gives layers, by their names in the reference."""
+    calls = [(call, own_attribute(call.func)) for code in codes for call in code.calls]
+    wanted = [call for call, name in calls if name is not None and names.get(name, name) in layers]
+    return {node for call in wanted for one in (*call.args, *call.keywords) for node in ast.walk(one)}
 
 
 def outermost(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVariant]:

@@ -91,8 +91,12 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
 def _with_edit(subject: LayerSubject, lines: Sequence[LinesVariant], runs: LineRuns) -> Iterator[LinesVariant]:
     unit, theirs = subject.unit, list({id(one.lines[0].theirs): one.lines[0].theirs for one in lines}.values())
     known = lines_of_known_values(getattr(unit, "steps", ()), subject.lacking)
-    functions = getattr(unit, "functions", ())
-    yield from layers_as_wholes(functions, theirs, lines[0], known, runs.gives_port, subject.run)
+    functions, given = (
+        getattr(unit, "functions", ()),
+        {name.removeprefix("input.").rpartition(".")[0] for name in subject.port},
+    )
+    layers = {path.partition(".")[0] for path, label in unit.children if label in given}
+    yield from layers_as_wholes(functions, theirs, lines[0], known, layers, runs.gives_port, subject.run)
 
 
 _BUFFERS = "a line of the port updates buffers differently"
