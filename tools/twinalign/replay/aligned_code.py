@@ -40,9 +40,11 @@ class Code:
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Parameters that had one plain value in all calls → that value."""
     is_plain: bool = False
-    """Whether it is a method of a class that extends no other."""
+    """Whether it is a method of a class that extends no other, or of a layer that holds no tensor."""
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Those of a method's object that are plain values."""
+    layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Those of a method's object that hold no tensor → the names of their classes."""
     makes_no_graph: bool = False
     """Whether `no_grad` decorates it."""
     has_run: bool = True

@@ -65,8 +65,9 @@ class Function:
             `["name", "paddle.nn.functional"]` for a module or something that has its place in one, `["value", 0.5]` for
             a plain value, `["literal", "[1, 2]"]` for a list, tuple or dictionary of such.
         arguments: parameters that had the same plain value in all of its calls → that value.
-        is_plain: whether it is a method of a class that extends no other.
+        is_plain: whether it is a method of a class that extends no other, or of a layer that holds no tensor.
         attributes: those of the object of a method that had plain values in its first call → that value.
+        layers: those of the object of a method that hold no tensor and are no framework's → the names of their classes.
         has_run: else others name it alone.
     """
 
@@ -78,6 +79,7 @@ class Function:
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_plain: bool = False
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    layers: dict[str, str] = dataclasses.field(default_factory=dict)
     has_run: bool = True
 
     def called_again(self, frame: FrameType) -> None:
@@ -208,8 +210,23 @@ def function_of(frame: FrameType) -> Function:
     found = function_of_code(code, frame.f_globals, around)
     owner, words = frame.f_locals.get("self"), _words_of(code, found.source)
     own = {name: value for name, value in getattr(owner, "__dict__", {}).items() if name in words and _is_plain(value)}
-    is_plain = owner is not None and type(owner).__mro__[1:] == (object,)
-    return dataclasses.replace(found, arguments=_plain_arguments(frame), is_plain=is_plain, attributes=own)
+    is_plain = owner is not None and (type(owner).__mro__[1:] == (object,) or _is_layer_without_tensors(owner))
+    layers = {
+        name: type(layer).__qualname__
+        for name, layer in (owner.named_children() if owner is not None and _is_made_layer(owner) else ())
+        if type(layer).__module__.partition(".")[0] not in FRAMEWORKS and _is_layer_without_tensors(layer)
+    }
+    arguments = _plain_arguments(frame)
+    return dataclasses.replace(found, arguments=arguments, is_plain=is_plain, attributes=own, layers=layers)
+
+
+def _is_layer_without_tensors(owner: Any) -> bool:
+    return _is_made_layer(owner) and not owner.state_dict()
+
+
+def _is_made_layer(owner: Any) -> bool:
+    """Whether it is a layer of either framework, whose constructor has begun to fill it."""
+    return hasattr(owner, "named_children") and ("_sub_layers" in vars(owner) or "_modules" in vars(owner))
 
 
 def function_of_code(code: CodeType, scope: Mapping[str, Any], around: Mapping[str, Any] | None = None) -> Function:

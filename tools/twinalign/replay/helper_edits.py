@@ -243,7 +243,8 @@ def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
         tree, code = waiting.pop()
         read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         read |= {str(code.globals[name][1]).rpartition(".")[2] for name in read if name in code.globals}
-        read |= {method for node in ast.walk(tree) if (method := variant.helpers.method(code, node))}
+        known = variant.helpers
+        read |= {one for node in ast.walk(tree) if (one := known.layer(code, node) or known.method(code, node))}
         for name in [name for name in helpers if name in read and name not in found]:
             found.append(name)
             waiting.append((helpers[name].tree, helpers[name]))

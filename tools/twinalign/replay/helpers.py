@@ -28,21 +28,36 @@ class Helpers:
 
     @functools.cached_property
     def classes(self) -> dict[str, list[Code]]:
-        """Methods of the port's classes that extend no other, by the class's name, where all are known to make one."""
+        """Methods of the port's classes that extend no other, and of layers that hold no tensor, by the class's name.
+
+        All are known that make one, be it that it needs nothing.
+        """
         found: dict[str, list[Code]] = {}
         for code in self.functions:
-            if code.is_plain and code.name.count(".") == 1:
+            if code.name.count(".") == 1:
                 found.setdefault(code.name.partition(".")[0], []).append(code)
-        made = {name for name, codes in found.items() if any(code.name == f"{name}.__init__" for code in codes)}
+        found = {name: codes for name, codes in found.items() if any(code.is_plain for code in codes)}
+        made = {
+            name
+            for name, codes in found.items()
+            if any(code.name == f"{name}.__init__" for code in codes)
+            or not any(code.attributes or code.layers for code in codes)
+        }
         return {name: codes for name, codes in found.items() if name in made and name not in self.partners}
 
     def method(self, caller: Code, node: ast.AST) -> str | None:
         """The name in `alone` of the method that a function calls as `self.split`, if it has no partner."""
-        if (called := own_attribute(node)) is None:
+        if (called := own_attribute(node)) is None or self.layer(caller, node) is not None:
             return None
         own = f"{caller.name.rpartition('.')[0]}_{called}"
         alike = [name for name, code in self.alone.items() if code.name.endswith(f".{called}")]
         return own if own in alike else alike[0] if len(alike) == 1 else None
+
+    def layer(self, caller: Code, node: ast.AST) -> str | None:
+        """The name in `alone` of what a layer computes that a function calls as `self.pool`, if the layer holds no
+        tensor and has no partner."""
+        kind = caller.layers.get(own_attribute(node) or "")
+        return f"{kind}_forward" if kind and kind not in self.partners and f"{kind}_forward" in self.alone else None
 
 
 def _is_plain(code: Code) -> bool:

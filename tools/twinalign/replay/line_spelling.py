@@ -106,9 +106,11 @@ class _Spelling(ast.NodeTransformer):
         return ast.Call(ast.Name(ATTRIBUTE, ast.Load()), given, [])
 
     def visit_Call(self, node: ast.Call) -> Any:
-        if (method := self._helpers.method(self._code, node.func)) is not None:
+        layer = self._helpers.layer(self._code, node.func)
+        if (method := layer or self._helpers.method(self._code, node.func)) is not None:
             assert isinstance(node.func, ast.Attribute)
-            arguments = [node.func.value, *map(self.visit, node.args)]
+            # A layer that the reference lacks has its plain values in its code, and nothing else.
+            arguments = [ast.Constant(None) if layer else node.func.value, *map(self.visit, node.args)]
             return ast.Call(ast.Name(HELPER + method, ast.Load()), arguments, [*map(self.visit, node.keywords)])
         may_be_layer = self._may_be_layer(node.func)
         self.generic_visit(node)

@@ -44,7 +44,12 @@ def definitions(helpers: Helpers, lines: Sequence[ast.AST]) -> Iterator[CodeType
                 continue
             tree = ast.parse(f"class {HELPER}{name}: pass").body[0]
             methods = [_function(code, helpers, code.tree.name) for code in classes[name]]
-            vars(tree)["body"] = [method.tree for method in methods]
+            called = (
+                ast.parse("__call__ = forward").body
+                if any(one.name == f"{name}.forward" for one in classes[name])
+                else []
+            )
+            vars(tree)["body"] = [*(method.tree for method in methods), *called]
             waiting.append(frozenset().union(*(method.names for method in methods)))
             yield compile(ast.Module([tree], []), classes[name][0].file, "exec")
 

@@ -21,6 +21,7 @@ from twinalign.replay.helpers import Helpers
 from twinalign.replay.likeness import ratio
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
+from twinalign.replay.returned_tuples import returning_as
 from twinalign.replay.small_edits import numbers_in
 from twinalign.replay.wording import Wording
 
@@ -188,7 +189,8 @@ def _as_a_whole(theirs: Code, ours: Code, known: Sequence[Code], classes: Mappin
     if given is None or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(theirs.tree)):
         return None
     name = ours.name.replace(".", "_")
-    alone = ours if name == ours.name else dataclasses.replace(ours, name=name)
+    tree = returning_as(theirs.tree, ours.tree)
+    alone = ours if (name, tree) == (ours.name, ours.tree) else dataclasses.replace(ours, name=name, tree=tree)
     call = ast.Return(ast.Call(ast.Name(name, ast.Load()), *given))
     place = {"lineno": ours.tree.lineno, "end_lineno": ours.tree.end_lineno, "col_offset": 0, "end_col_offset": 0}
     for node in ast.walk(call):

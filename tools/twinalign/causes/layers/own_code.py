@@ -22,8 +22,6 @@ from twinalign.replay.whole_functions import layers_as_wholes
 
 _SECONDS_TO_MEASURE = 3.0
 """Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
-_FEW = 2
-"""More lines than these say too much: an edit inside of the whole says which is wrong."""
 _MOST_TOGETHER = 12
 """Of more lines than these no two are tried together."""
 
@@ -73,8 +71,9 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
         both = told(dataclasses.replace(together(needed), spelled=spelled))
         if len(needed) > 1 and both.exchanges_blocks and not steps:
             return both
-        yield from _with_edit(subject, lines, runs) if len(needed) > _FEW else ()
-        yield from [both] * (len(needed) > 1)
+        # Several lines say too much: an edit inside of the whole says which is wrong.
+        yield from (edited := list(_with_edit(subject, lines, runs)) if len(needed) > 1 else [])
+        yield from [both] * (len(needed) > 1 and not edited)
     elif whole is None and len(single) + len(added) <= _MOST_TOGETHER and not any(map(runs.gives_port, single)):
         yield from (told(together(two)) for two in itertools.combinations((*added, *single), 2))
     for function in whole_functions(lines):
