@@ -15,14 +15,13 @@ import numpy as np
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.budget import BUDGET
-from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits, reached, with_edited_function
+from twinalign.replay.helper_edits import Edit, HelperEdit, code_running, ranked_edits, with_edited_function
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
 from twinalign.replay.small_edits import in_calls_of_reference
 from twinalign.replay.statement_edits import statement_edits
 from twinalign.replay.whole_functions import outermost
-from twinalign.replay.wording import Wording
 
 _SECONDS = 12.0
 """Of processor time."""
@@ -94,25 +93,14 @@ def _makes_optimizer(code: Code) -> bool:
 
 def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
     """What moves a statement a little comes first, then plain classes such as that of a moving average."""
-    loop, *called = _running(whole)
+    loop, *called = code_running(whole, whole.helpers.alone)
     statements = statement_edits(loop)
     yield from itertools.islice(statements, _NEAR)
     own = [code for code in called if code.is_plain and not code.name.endswith("__init__")]
     helpers = [code for code in called if not code.is_plain]
     trees = [code.tree for code in theirs]
-    wording = Wording([code.tree for code in (loop, *called)], trees)
-    yield from ranked_edits(own, (), wording)
+    yield from ranked_edits(own, trees)
     yield from statements
-    yield from ranked_edits([loop, *helpers], (), wording)
+    yield from ranked_edits([loop, *helpers], trees)
     for code in (loop, *called):
         yield from (HelperEdit(code, *edit) for edit in in_calls_of_reference(code.tree.body, trees))
-
-
-def _running(whole: LinesVariant) -> list[Code]:
-    """The port's own functions that run in its loop, the loop first, and methods of its plain classes."""
-    functions, classes = whole.helpers.alone, whole.helpers.classes
-    found = [functions[name] for name in reached(whole, functions)]
-    names = {node.id for code in found for node in ast.walk(code.tree) if isinstance(node, ast.Name)}
-    for name in classes.keys() & names:
-        found += [code for code in classes[name] if code not in found]
-    return found

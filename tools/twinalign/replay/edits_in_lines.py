@@ -17,7 +17,7 @@ from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.helper_edits import Edit, HelperEdit, PartsExchanged, Run, fitting_edit, mended_helper
 from twinalign.replay.left_out_arguments import left_out_arguments
 from twinalign.replay.port_lines import LinesVariant
-from twinalign.replay.small_edits import in_calls_of_reference, numbers_in, parts_of_reference, plain_edits
+from twinalign.replay.small_edits import in_calls_of_reference, parts_of_reference, plain_edits
 
 _FEW_WORDS = 4
 """A single line in which both sides differ by no more words says itself what is wrong."""
@@ -75,7 +75,7 @@ def _differing_words(line: Difference) -> int:
 def _edits(variant: LinesVariant) -> Iterator[HelperEdit]:
     lines = [(line, _parts(line, len(variant.lines) == 1)) for line in variant.lines if line.new is not None]
     theirs = [line.old for line in variant.lines if line.old is not None]
-    numbers = numbers_in(node for part in theirs for node in ast.walk(part))
+    nodes = [node for part in theirs for node in ast.walk(part)]
     lacking = [line.old for line in variant.lines if line.old is not None and line.new is None]
     for line, parts in lines:
         # What has a partner stands in its place alone: another line's code there would make that line do nothing.
@@ -91,7 +91,7 @@ def _edits(variant: LinesVariant) -> Iterator[HelperEdit]:
             HelperEdit(line.ours, *edit) for edit in left_out_arguments(line.ours, parts, variant.helpers.functions)
         )
     every = [
-        (HelperEdit(line.ours, *edit) for edit in plain_edits(parts, numbers, ast.walk(line.ours.tree)))
+        (HelperEdit(line.ours, *edit) for edit in plain_edits(parts, nodes, ast.walk(line.ours.tree)))
         for line, parts in lines
     ]
     yield from (edit for edits in itertools.zip_longest(*every) for edit in edits if edit is not None)

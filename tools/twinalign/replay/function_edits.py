@@ -20,18 +20,16 @@ from twinalign.replay.evaluation_calls import is_kept, on_trial
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import (
     Edit,
+    code_running,
     is_same,
     ranked_edits,
-    reached,
     read_off,
     with_edited_function,
 )
 from twinalign.replay.own_definitions import definition
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rebuilt_code import compiled, running
-from twinalign.replay.small_edits import numbers_in
 from twinalign.replay.statement_edits import statement_edits
-from twinalign.replay.wording import Wording
 from twinalign.replay.wrong_results import needed_by_wrong
 
 _SECONDS = 5.0
@@ -146,9 +144,7 @@ class _Calls:
 
     def _edits(self, right: Values, wrong: Sequence[str], given: Any, named: Any) -> Iterator[Edit]:
         """Statements elsewhere first, then what changes what only wrong results of the function need."""
-        helpers = self._variant.helpers.alone
-        codes = [helpers[name] for name in reached(self._variant, helpers)]
-        numbers = numbers_in(ast.walk(self._line.theirs.tree))
+        codes = code_running(self._variant, self._variant.helpers.alone)
 
         def remaining(edit: Edit) -> np.ndarray:
             found = self._values(edit, given, named)
@@ -156,8 +152,7 @@ class _Calls:
 
         results = {name.split(".")[2] for name in wrong if name.startswith(f"{_RESULT}.")}
         needed = needed_by_wrong(codes[0].tree, results) if codes else set()
-        wording = Wording([code.tree for code in codes], [self._line.theirs.tree])
-        edits = ranked_edits(codes, numbers, wording)
+        edits = ranked_edits(codes, [self._line.theirs.tree])
         statements = itertools.chain.from_iterable(map(statement_edits, codes))
         yield from itertools.islice(statements, _NEAR)
         yield from sorted(edits, key=lambda edit: bool(needed) and not edit.exchanges and edit.old not in needed)

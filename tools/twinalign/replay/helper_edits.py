@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import AS_WRITTEN, Code, line_of, shortened, words_of
+from twinalign.replay.aligned_code import AS_WRITTEN, Code, last_part, line_of, shortened, words_of
 from twinalign.replay.assignment_edits import assignment_edits
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable, exchanged
@@ -23,7 +23,7 @@ from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
 from twinalign.replay.port_lines import LinesVariant
-from twinalign.replay.small_edits import expressions, number_of, numbers_in, plain_edits, times
+from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.replay.wording import Wording
 from twinalign.verdict.array_difference import difference
@@ -144,7 +144,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
         run: the unit's values under a variant (None: the reference's own), with inputs that are moved.
     """
     helpers = variant.helpers.alone
-    called = [helpers[name] for name in reached(variant, helpers)]
+    called = code_running(variant, helpers)
     theirs = [line.old for line in variant.lines if line.old is not None]
     if not called or not theirs:
         return None
@@ -153,9 +153,8 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     def remaining(edit: HelperEdit) -> np.ndarray:
         return _flat(run(with_edited_function(variant, edit), 0.0), right)
 
-    numbers = numbers_in(node for part in theirs for node in ast.walk(part))
     edits = itertools.chain(
-        (edit for code in called for edit in edits_of_function(code, numbers, called)),
+        (edit for code in called for edit in edits_of_function(code, theirs, called)),
         (edit for code in called for edit in read_off(code, remaining)),
     )
     return fitting_edit(edits, functools.partial(with_edited_function, variant), run)
@@ -186,25 +185,30 @@ def with_edited_function(variant: LinesVariant, edit: Edit) -> LinesVariant:
     return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
 
 
-def edits_of_function(code: Code, numbers: Sequence[float], known: Sequence[Code]) -> Iterator[HelperEdit]:
+def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Code]) -> Iterator[HelperEdit]:
     """Small edits of a function of the port.
 
     Args:
-        numbers: those that the reference has there.
+        theirs: the reference's code that does the same.
         known: the port's functions that it may call.
     """
     parts = [*code.tree.body, *code.tree.args.defaults]
     yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
     lacking = left_out_arguments(code, parts, known), left_out_names(code, parts), left_out_masks(code, parts)
-    edits = itertools.chain(*lacking, assignment_edits(code.tree), plain_edits(parts, numbers, ast.walk(code.tree)))
+    nodes = [node for part in theirs for node in ast.walk(part)]
+    plain = plain_edits(parts, nodes, ast.walk(code.tree))
+    edits = itertools.chain(*lacking, assignment_edits(code.tree), plain)
     yield from (HelperEdit(code, *edit) for edit in edits)
 
 
-def ranked_edits(codes: Sequence[Code], numbers: Sequence[float], wording: Wording) -> list[HelperEdit]:
+def ranked_edits(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> list[HelperEdit]:
     """Small edits of functions: what brings them nearer to the reference's wording or exchanges parts first, other
     names, of which there are many, and signs and factors last, of which one fits by chance.
+
+    `theirs`: the reference's code that does the same.
     """
-    edits = (edit for code in codes for edit in edits_of_function(code, numbers, codes))
+    wording = Wording([code.tree for code in codes], theirs)
+    edits = (edit for code in codes for edit in edits_of_function(code, theirs, codes))
     # Another edit that writes the same is the same.
     different = {(id(one.old), type(one), ast.dump(one.new)): one for one in edits}.values()
     ranked = [(-max(wording.gain(edit.old, edit.new), 0), _rank(edit), edit) for edit in different]
@@ -238,16 +242,26 @@ def _given_to(node: ast.AST) -> list[ast.AST]:
 
 def reached(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[str]:
     """The port's own functions that its line calls, and those that these call, whatever they are called there."""
-    found, waiting = list[str](), [(one.new, one.ours) for one in variant.lines if one.new is not None]
+    own = {id(code): name for name, code in helpers.items()}
+    return list(dict.fromkeys(own[id(code)] for code in code_running(variant, helpers) if id(code) in own))
+
+
+def code_running(variant: LinesVariant, helpers: Mapping[str, Code]) -> list[Code]:
+    """The port's own functions that run with its lines, those that are called first before others, and the methods of
+    its classes that are made there."""
+    found, waiting = list[Code](), [(one.new, one.ours) for one in variant.lines if one.new is not None]
+    known = variant.helpers
     while waiting:
-        tree, code = waiting.pop()
-        read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        read |= {str(code.globals[name][1]).rpartition(".")[2] for name in read if name in code.globals}
-        known = variant.helpers
-        read |= {one for node in ast.walk(tree) if (one := known.layer(code, node) or known.method(code, node))}
-        for name in [name for name in helpers if name in read and name not in found]:
-            found.append(name)
-            waiting.append((helpers[name].tree, helpers[name]))
+        tree, code = waiting.pop(0)
+        nodes = list(ast.walk(tree))
+        read = {node.id for node in nodes if isinstance(node, ast.Name)}
+        read |= {last_part(str(code.globals[name][1])) for name in read if name in code.globals}
+        read |= {name for node in nodes if (name := known.layer(code, node) or known.method(code, node))}
+        called = [helpers[name] for name in helpers if name in read]
+        called += [method for name in known.classes if name in read for method in known.classes[name]]
+        for one in [one for one in called if all(one is not other for other in found)]:
+            found.append(one)
+            waiting.append((one.tree, one))
     return found
 
 

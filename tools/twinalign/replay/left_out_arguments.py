@@ -141,7 +141,10 @@ def _parameters(function: ast.expr, code: Code, known: Sequence[Code]) -> list[s
         return []
     if str(place).partition(".")[0] == "paddle":
         spelling = paddle_spelling()
-        return [name for name in spelling.arguments_of(path[-1]) if name not in spelling.KEYWORDS.values()]
+        try:
+            return [name for name in spelling.arguments_of(path[-1]) if name not in spelling.KEYWORDS.values()]
+        except ValueError:  # of what is built in
+            return []
     try:
         signature = inspect.signature(_of_library(str(place), path[1:]))
     except (TypeError, ValueError, LookupError, AttributeError):

@@ -19,7 +19,7 @@ _KINDS = (
     ast.Subscript, ast.IfExp,
 )  # fmt: skip
 _MAKING = "arange", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "linspace", "tensor", "to_tensor"
-_MOST_ITEMS = 6
+_MOST_ITEMS, _MOST_KEYS = 6, 8
 _FACTORS = (0.5, 2.0, -1.0)
 _PARTNER, _MOST_PARTS = 0.3, 60
 """Parts of the reference's code with this share of equal words may stand in place of one of the port's, the likest
@@ -44,18 +44,19 @@ def expressions(parts: Iterable[ast.AST]) -> list[ast.expr]:
     ]
 
 
-def plain_edits(parts: Sequence[ast.AST], numbers: Iterable[float], scope: Iterable[ast.AST]) -> Iterator[Edit]:
+def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iterable[ast.AST]) -> Iterator[Edit]:
     """Edits of pieces of code without a number that would have to be read off.
 
     Args:
         parts: what may be edited.
-        numbers: those that the reference has there.
+        theirs: nodes of the reference's code there, of which numbers and texts may be meant.
         scope: nodes of the function around it, of which names and attributes may be meant.
     """
-    scope = list(scope)
+    scope, theirs = list(scope), list(theirs)
     modules = _modules(scope)
     nodes = [node for node in expressions(parts) if not isinstance(node, ast.Name) or node.id not in modules]
-    known = list(dict.fromkeys((*numbers_in(nodes), *numbers)))
+    known = list(dict.fromkeys((*numbers_in(nodes), *numbers_in(theirs))))
+    texts = texts_in(theirs)
     every = [node for node in (*nodes, *scope) if isinstance(node, ast.Name) and node.id not in modules]
     read = {node.id: None for node in every if _is_read(node)}
     # What the function makes and never reads may have been meant first of all.
@@ -64,7 +65,7 @@ def plain_edits(parts: Sequence[ast.AST], numbers: Iterable[float], scope: Itera
     for node in nodes:
         yield from ((node, _placed(new, node)) for new in _of_constant(node, known) if id(node) not in axes)
     for node in nodes:
-        others = (*_of_operation(node, modules), *of_call(node), *_of_list(node), *_of_place(node, scope))
+        others = (*_of_operation(node, modules), *of_call(node), *_of_list(node), *_of_place(node, scope, texts))
         yield from ((node, _placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:
         yield from (
@@ -124,6 +125,11 @@ def times(node: ast.expr, factor: float) -> ast.expr:
 def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:
     """The plain numbers among nodes."""
     return [found for node in nodes if (found := number_of(node)) is not None]
+
+
+def texts_in(nodes: Iterable[ast.AST]) -> list[str]:
+    """The texts among nodes."""
+    return [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
 
 
 def number_of(node: ast.AST) -> int | float | None:
@@ -248,7 +254,7 @@ def _of_list(node: ast.expr) -> Iterator[ast.expr]:
             yield made(exchanged, ast.Load())
 
 
-def _of_place(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
+def _of_place(node: ast.expr, scope: Sequence[ast.AST], texts: Sequence[str]) -> Iterator[ast.expr]:
     """Another attribute of the same object, or another part of the same tensor: from the other end, or all of it."""
     if isinstance(node, ast.Attribute):
         if node.attr == "T" and (sizes := sizes_of_two(node.value)) is not None:
@@ -266,17 +272,22 @@ def _of_place(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
                 parts = [*items[:at], other, *items[at + 1 :]]
                 index = ast.Tuple(parts, ast.Load()) if isinstance(node.slice, ast.Tuple) else other
                 yield ast.Subscript(node.value, index, ast.Load())
-        yield from (ast.Subscript(node.value, ast.Constant(key), ast.Load()) for key in _other_keys(node, scope))
+        yield from (ast.Subscript(node.value, ast.Constant(key), ast.Load()) for key in _other_keys(node, scope, texts))
         yield node.value
 
 
-def _other_keys(node: ast.Subscript, scope: Sequence[ast.AST]) -> list[str]:
-    """The keys by which the function takes other entries of the same dictionary."""
+def _other_keys(node: ast.Subscript, scope: Sequence[ast.AST], texts: Sequence[str]) -> list[str]:
+    """The keys by which the function takes other entries of the same dictionary, and those that the reference has.
+
+    Those that end or begin alike come first.
+    """
     if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
         return []
     beside = [one.slice for one in scope if isinstance(one, ast.Subscript) and _is_like(one.value, node.value)]
     keys = [one.value for one in beside if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    return [key for key in dict.fromkeys(keys) if key != node.slice.value]
+    own = node.slice.value
+    found = [key for key in dict.fromkeys((*keys, *texts)) if key != own]
+    return sorted(found, key=lambda key: (key[-1:] != own[-1:]) + (key[:1] != own[:1]))[:_MOST_KEYS]
 
 
 def _is_like(one: ast.AST, other: ast.AST) -> bool:

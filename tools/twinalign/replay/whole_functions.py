@@ -10,20 +10,19 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, own_attribute, words_of
 from twinalign.replay.function_edits import edit_of_function
-from twinalign.replay.helper_edits import fitting_edit, ranked_edits, reached, with_edited_function
+from twinalign.replay.helper_edits import code_running, fitting_edit, ranked_edits, with_edited_function
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.likeness import ratio
+from twinalign.replay.line_runs import lines_of_known_values
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
 from twinalign.replay.returned_tuples import returning_as
-from twinalign.replay.small_edits import numbers_in
-from twinalign.replay.wording import Wording
 
 _SECONDS = 6.0
 """Of processor time."""
@@ -61,38 +60,52 @@ def functions_as_wholes(
             yield dataclasses.replace(variant, edit=edit)
 
 
+class Layer(Protocol):
+    """What is known of a layer, or of other code, that is wrong in the port.
+
+    Attributes:
+        unit: has the port's functions and steps, and both names of layers inside.
+        port: the port's values that differ.
+        lacking: prints of what the port computes and the reference does not.
+    """
+
+    unit: Any
+    port: Values
+
+    @property
+    def lacking(self) -> Sequence[Any]: ...
+
+    def run(self, variant: Any = None, moved: float = 0.0) -> Values:
+        """The reference's values under a variant, with inputs that are moved."""
+        raise NotImplementedError
+
+
 def layers_as_wholes(
-    functions: Sequence[Mapping[str, Any]],
-    theirs: Sequence[Code],
-    named: LinesVariant,
-    right_lines: Container[tuple[str, int]],
-    wrong_layers: Container[str],
-    gives_port: Callable[[LinesVariant], bool],
-    run: Callable[[LinesVariant | None, float], Values],
+    layer: Layer, lines: Sequence[LinesVariant], gives_port: Callable[[LinesVariant], bool]
 ) -> Iterator[LinesVariant]:
     """What a layer of the port computes, in the reference's layer, with the edit that gives the reference's values.
 
     Args:
-        functions: those of the port that the layer runs, as `code_lines.Function` in JSON.
-        theirs: those of the reference.
-        named: has the reference's layer, and the port's names of what that has.
-        right_lines: file and number of the port's lines that only compute what the reference does, too.
-        wrong_layers: names of the reference's layers inside that are given something else in the port.
+        layer: what is known of it.
+        lines: the reference with one line of the port each.
         gives_port: whether lines give the port's values.
-        run: the layer's values under lines (None: the reference's own), with inputs that are moved.
     """
+    unit, named = layer.unit, lines[0]
+    theirs = list({id(one.lines[0].theirs): one.lines[0].theirs for one in lines}.values())
+    right_lines = lines_of_known_values(getattr(unit, "steps", ()), layer.lacking)
+    labels = {name.removeprefix("input.").rpartition(".")[0] for name in layer.port}
+    wrong_layers = {path.partition(".")[0] for path, label in unit.children if label in labels}
+    functions = getattr(unit, "functions", ())
     for variant, _, _, _ in _candidates(codes_of(functions), theirs):
         whole = dataclasses.replace(variant, module=named.module, names={**variant.names, **named.names})
         if not gives_port(whole):
             continue
-        helpers = whole.helpers.alone
-        codes = [helpers[name] for name in reached(whole, helpers)]
+        codes = code_running(whole, whole.helpers.alone)
         trees = [code.tree for code in theirs]
-        wording, numbers = Wording([code.tree for code in codes], trees), numbers_in(ast.walk(trees[0]))
-        edits = ranked_edits(codes, numbers, wording)
+        edits = ranked_edits(codes, trees)
         given = _given_to_layers(codes, wrong_layers, whole.names)
         edits.sort(key=lambda edit: (edit.old not in given, (edit.code.file, edit.old.lineno) in right_lines))
-        edit = fitting_edit(edits, functools.partial(with_edited_function, whole), run)
+        edit = fitting_edit(edits, functools.partial(with_edited_function, whole), layer.run)
         if edit is not None:
             yield dataclasses.replace(whole, edit=edit)
             return

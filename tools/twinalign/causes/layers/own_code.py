@@ -11,7 +11,7 @@ from twinalign.causes.layers.changed_calls import forward
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.registry import Cause, enter
 from twinalign.replay.fewest import fewest, fewest_by_twos, without_groups
-from twinalign.replay.line_runs import NOTHING, LineRuns, lines_of_known_values
+from twinalign.replay.line_runs import NOTHING, LineRuns
 from twinalign.replay.moved_calls import told
 from twinalign.replay.moved_statements import moved
 from twinalign.replay.parts_of_lines import narrowed
@@ -22,8 +22,7 @@ from twinalign.replay.whole_functions import layers_as_wholes
 
 _SECONDS_TO_MEASURE = 3.0
 """Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
-_MOST_TOGETHER = 12
-"""Of more lines than these no two are tried together."""
+_MOST_TOGETHER = 12  # of more lines no two are tried together
 
 
 @forward(alone=True, own_code=True)
@@ -41,7 +40,7 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
 
     What says no more than that a conditional block is another one is not told yet, but returned.
     """
-    # What the port's layer has under names of its own: layers and tensors by those of their partners, and plain values.
+    # What the port's layer has under names of its own: layers and tensors by their partners' names, and plain values.
     names = {**getattr(subject.unit, "names", {}), **subject.unit.facts}
     lines = lines_of(getattr(subject.unit, "functions", ()), subject.run, subject.module, names, steps=steps)
     if steps and not lines:
@@ -64,45 +63,30 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
         return True
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] <= NOTHING and one.lines[0].old is None]
-    whole = runs.give_port(lines)
+    whole, needed = runs.give_port(lines), list[LinesVariant]()
     if whole:
         others = [one for one in lines if changes[id(one)] <= NOTHING and one not in added]
-        needed = fewest_by_twos(without_groups([*single, *added, *others], runs.hold, _function), runs.hold)
-        both = told(dataclasses.replace(together(needed), spelled=spelled))
-        if len(needed) > 1 and both.exchanges_blocks and not steps:
-            return both
+        groups = without_groups([*single, *added, *others], runs.hold, lambda o: o.lines and id(o.lines[0].theirs))
+        needed = fewest_by_twos(groups, runs.hold)
+    several = [told(dataclasses.replace(together(needed), spelled=spelled))] if len(needed) > 1 else []
+    if several and several[0].exchanges_blocks and not steps:
+        return several[0]
+    if lines and (several if whole else not any(map(runs.gives_port, single))):
         # Several lines say too much: an edit inside of the whole says which is wrong.
-        yield from (edited := list(_with_edit(subject, lines, runs)) if len(needed) > 1 else [])
-        yield from [both] * (len(needed) > 1 and not edited)
-    elif whole is None and len(single) + len(added) <= _MOST_TOGETHER and not any(map(runs.gives_port, single)):
-        yield from (told(together(two)) for two in itertools.combinations((*added, *single), 2))
+        edited = list(layers_as_wholes(subject, lines, runs.gives_port))
+        if whole is None and len(single) + len(added) <= _MOST_TOGETHER:
+            several = [told(together(two)) for two in itertools.combinations((*added, *single), 2)]
+        yield from edited or several
     for function in whole_functions(lines):
         parts = [one for one in lines if one.lines[0] in function.lines]
         needed = fewest(parts, runs.hold) if runs.give_port(parts) else parts
         part = together(needed) if len(needed) < len(parts) else function
         yield told(dataclasses.replace(part, spelled=spelled))
-    if not whole and lines:
-        yield from _with_edit(subject, lines, runs)
     subject.right_lines[:] = runs.right_lines(lines, changes)
     return bool(whole)
-
-
-def _with_edit(subject: LayerSubject, lines: Sequence[LinesVariant], runs: LineRuns) -> Iterator[LinesVariant]:
-    unit, theirs = subject.unit, list({id(one.lines[0].theirs): one.lines[0].theirs for one in lines}.values())
-    known = lines_of_known_values(getattr(unit, "steps", ()), subject.lacking)
-    functions, given = (
-        getattr(unit, "functions", ()),
-        {name.removeprefix("input.").rpartition(".")[0] for name in subject.port},
-    )
-    layers = {path.partition(".")[0] for path, label in unit.children if label in given}
-    yield from layers_as_wholes(functions, theirs, lines[0], known, layers, runs.gives_port, subject.run)
 
 
 _BUFFERS = "a line of the port updates buffers differently"
 enter(Cause("line_of_port_for_buffers", "state", _BUFFERS, LayerSubject, line_of_port, alone=True, own_code=True))
 _EXCHANGED = "two like layers stand in each other's place, by the code or by their weights"
 enter(Cause("layers_exchanged", "forward", _EXCHANGED, LayerSubject, lambda s: exchanged_layers(s.module), rank=-1))
-
-
-def _function(one: LinesVariant) -> int:
-    return id(one.lines[0].theirs) if one.lines else 0
