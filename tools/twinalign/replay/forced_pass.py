@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from twinalign.replay.forced_call import ForcedCall, UnitFailedError
-from twinalign.replay.layer_calls import Call
+from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.port_forward import ForcedForward
 
 Pairs = Mapping[tuple[str, int], Call]
@@ -76,9 +76,12 @@ def _as_a_whole(
     if not failed.unit.children or any(unit.differences for unit in forced.units):
         return None
     around = failed.unit.call.number
-    numbers: set[int] = set()
-    for call in sorted(pairs.values(), key=lambda call: call.number):
-        if call.parent == around or call.parent in numbers:
+    is_model = failed.unit.path in ("", FORWARD)
+    numbers = set[int]()
+    for (path, _), call in sorted(pairs.items(), key=lambda pair: pair[1].number):
+        # What calls a layer in the reference may have no partner itself: then it is known by its place in the port.
+        is_inside = path not in ("", FORWARD, LOSS) if is_model else path.startswith(f"{failed.unit.path}.")
+        if is_inside or call.parent == around or call.parent in numbers:
             numbers.add(call.number)
     whole = begin(pairs)
     whole.given_up |= {number: set() for number in numbers}

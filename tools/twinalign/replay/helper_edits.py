@@ -202,8 +202,8 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
 
 
 def ranked_edits(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> list[HelperEdit]:
-    """Small edits of functions: what brings them nearer to the reference's wording or exchanges parts first, other
-    names, of which there are many, and signs and factors last, of which one fits by chance.
+    """Small edits of functions: what exchanges parts first, then what brings them nearer to the reference's wording;
+    other names, of which there are many, and signs and factors last, of which one fits by chance.
 
     `theirs`: the reference's code that does the same.
     """
@@ -211,8 +211,8 @@ def ranked_edits(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> list[Helpe
     edits = (edit for code in codes for edit in edits_of_function(code, theirs, codes))
     # Another edit that writes the same is the same.
     different = {(id(one.old), type(one), ast.dump(one.new)): one for one in edits}.values()
-    ranked = [(-max(wording.gain(edit.old, edit.new), 0), _rank(edit), edit) for edit in different]
-    return [edit for *_, edit in sorted(ranked, key=lambda one: one[:2])]
+    ranks = {edit: (_rank(edit), -max(wording.gain(edit.old, edit.new), 0)) for edit in different}
+    return sorted(ranks, key=lambda edit: (ranks[edit][0] > 0, ranks[edit][1], ranks[edit][0]))
 
 
 def _writes_other_name(edit: HelperEdit) -> bool:
