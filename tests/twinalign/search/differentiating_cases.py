@@ -13,9 +13,12 @@ class Penalty(OneNet):
     """The port's penalty is that of gradients of length one, the reference's that of none."""
 
     wrong = "penalty"
+    opened = False
+    """Whether the port has the layer's own layers in their places."""
 
     def net(self, root: Any, framework: str) -> Any:
         kind, port = root.nn, framework == "paddle"
+        opened = self.opened and port
         wrong = self.wrong if port else ""
         differentiate = root.grad if port else root.autograd.grad
 
@@ -31,7 +34,12 @@ class Penalty(OneNet):
         class Net(kind.Layer if port else kind.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
-                self.enter, self.critic = kind.Linear(4, 4), Critic()
+                self.enter = kind.Linear(4, 4)
+                if opened:
+                    self.first, self.last = kind.Linear(4, 5), kind.Linear(5, 1)
+                    self.critic = lambda x: self.last(root.tanh(self.first(x)))
+                else:
+                    self.critic = Critic()
 
             def forward(self, x: Any) -> Any:
                 fake, real = self.enter(x), x.detach()
@@ -53,6 +61,12 @@ class Penalty(OneNet):
 
     def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
         return outputs["fake"].mean() - outputs["real"].mean() + outputs["penalty"]
+
+
+class Opened(Penalty):
+    """The reference alone has a layer around those that are differentiated through."""
+
+    opened = True
 
 
 class WrongCritic(Penalty):

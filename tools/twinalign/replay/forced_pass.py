@@ -89,7 +89,8 @@ def _as_a_whole(
         whole()
     except UnitFailedError:
         return None
-    inside = dict.fromkeys(path for (path, _), call in pairs.items() if call.parent == around)
+    given_up = dict.fromkeys(path for (path, _), call in pairs.items() if call.number in numbers)
+    inside = [path for path in given_up if not any(path.startswith(f"{outer}.") for outer in given_up)]
     reason = f"{failed}; it was judged with the code around it"
     return whole, dict.fromkeys(inside, reason)
 
