@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import functools
 import gc
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -13,14 +12,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from twinalign.replay.code_lines import Function, noting
-from twinalign.replay.likeness import partners_in_order
+from twinalign.replay.likeness import partners_in_order, words_of
 from twinalign.replay.opened_blocks import header, inner, opened
 
-_WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
-SPELLED = {
-    "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
-    "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
-}  # fmt: skip
 LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
@@ -190,11 +184,6 @@ def functions_of(run: Callable[[], Any]) -> list[Code]:
         if code in functions
     ]
     return [one for one in made if one is not None]
-
-
-def words_of(node: ast.AST | None) -> list[str]:
-    """The words of a piece of code, in one spelling of both frameworks' commonest names."""
-    return [] if node is None else [SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
 
 
 def shortened(node: ast.AST | None) -> str:

@@ -12,10 +12,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from twinalign.replay.aligned_code import Code, Difference, words_of
+from twinalign.replay.aligned_code import Code, Difference
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.helper_edits import Edit, HelperEdit, PartsExchanged, Run, fitting_edit, mended_helper
 from twinalign.replay.left_out_arguments import left_out_arguments
+from twinalign.replay.likeness import words_of
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import in_calls_of_reference, parts_of_reference, plain_edits
 

@@ -5,9 +5,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from twinalign.replay.aligned_code import words_of
 from twinalign.replay.edited_trees import with_nodes
-from twinalign.replay.likeness import ratio
+from twinalign.replay.likeness import ratio, words_of
 
 _FARTHEST, _MOST = 6, 60
 """So many statements lie between two whose parts are exchanged at most, and so many exchanges are tried."""

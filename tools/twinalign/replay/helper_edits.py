@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import AS_WRITTEN, Code, last_part, line_of, shortened, words_of
+from twinalign.replay.aligned_code import AS_WRITTEN, Code, last_part, line_of, shortened
 from twinalign.replay.assignment_edits import assignment_edits
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable, exchanged
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
+from twinalign.replay.likeness import words_of
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit

@@ -1,11 +1,23 @@
 """How alike pieces of code are by their words, and which of two runs of them are partners."""
 
+import ast
 import difflib
+import re
 from collections.abc import Sequence
 
+_WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
+SPELLED = {
+    "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
+    "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
+}  # fmt: skip
 _SAME_NAME, _OTHER_NAME = 0.3, 0.5
 """Share of equal words above which two statements are partners, where both begin alike and where they do not."""
 Words = Sequence[str]
+
+
+def words_of(node: ast.AST | None) -> list[str]:
+    """The words of a piece of code, in one spelling of both frameworks' commonest names."""
+    return [] if node is None else [SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
 
 
 def ratio(one: Words, two: Words, least: float = 0.0) -> float:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Container, Sequence
 from typing import Any
 
-from twinalign.replay.aligned_code import LEAST_ALIKE, Code, words_of
-from twinalign.replay.likeness import ratio
+from twinalign.replay.aligned_code import LEAST_ALIKE, Code
+from twinalign.replay.likeness import ratio, words_of
 
 
 def as_it_ran(code: Code, lines: Container[int]) -> Code:

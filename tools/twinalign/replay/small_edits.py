@@ -5,10 +5,9 @@ import copy
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from twinalign.replay.aligned_code import words_of
 from twinalign.replay.call_edits import given_to, of_call, sizes_of_two, with_given
 from twinalign.replay.edited_trees import with_nodes
-from twinalign.replay.likeness import ratio
+from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_spelling import OF_REFERENCE
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, own_attribute, words_of
+from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, own_attribute
 from twinalign.replay.function_edits import edit_of_function
 from twinalign.replay.helper_edits import code_running, fitting_edit, ranked_edits, with_edited_function
 from twinalign.replay.helpers import Helpers
-from twinalign.replay.likeness import ratio
+from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_runs import lines_of_known_values
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of

@@ -4,7 +4,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from twinalign.replay.aligned_code import SPELLED
+from twinalign.replay.likeness import SPELLED
 from twinalign.replay.small_edits import number_of
 
 
