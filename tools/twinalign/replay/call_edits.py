@@ -9,6 +9,7 @@ _KINS = (("mean", "sum", "max", "min", "amax", "amin"), ("maximum", "minimum"), 
          ("zeros", "ones", "zeros_like", "ones_like"), ("relu", "relu6", "silu", "gelu", "sigmoid"),
          ("floor", "ceil", "round"), ("real", "imag"), ("softmax", "log_softmax"), ("cumsum", "cumprod"),
          ("triu", "tril"), ("std", "var"), ("numel", "sum"))  # fmt: skip
+_OF_ANY_ORDER = "min", "max", "minimum", "maximum", "add", "multiply", "logical_and", "logical_or"
 _TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 
 
@@ -27,7 +28,7 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
                 if name != node.func.attr:
                     yield ast.Call(ast.Attribute(node.func.value, name, ast.Load()), node.args, node.keywords)
         yield node.func.value
-    if len(node.args) >= 2:
+    if len(node.args) >= 2 and getattr(node.func, "attr", getattr(node.func, "id", "")) not in _OF_ANY_ORDER:
         yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
     for at in range(len(node.keywords)):
         yield ast.Call(node.func, node.args, [*node.keywords[:at], *node.keywords[at + 1 :]])

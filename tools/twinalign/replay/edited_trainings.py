@@ -8,12 +8,13 @@ import ast
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code
+from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
+from twinalign.replay.aligned_code import Code, last_part
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.helper_edits import Edit, HelperEdit, code_running, ranked_edits, with_edited_function
 from twinalign.replay.helpers import Helpers
@@ -22,6 +23,7 @@ from twinalign.replay.port_lines import LinesVariant, codes_of
 from twinalign.replay.small_edits import in_calls_of_reference
 from twinalign.replay.statement_edits import statement_edits
 from twinalign.replay.whole_functions import outermost
+from twinalign.verdict.array_difference import distance, root_mean_square
 
 _SECONDS = 12.0
 """Of processor time."""
@@ -29,6 +31,9 @@ _OPTIMIZERS = ("optimizer", "optim")
 """Modules of both frameworks that have the optimizers."""
 _NEAR = 16
 """So many edits of statements are tried before others."""
+_NEAREST = 4
+_SAME = 1e-6
+"""Relative: rounding leaves less between curves of one training in float64."""
 _MOST_FORMS = 6
 Curves = Mapping[str, np.ndarray]
 
@@ -60,7 +65,7 @@ def edited_training(
     whole = next((one for one in forms if gives(sides.port, one)), None)
     if whole is None:
         return None
-    for edit in _edits(whole, theirs):
+    for edit in _edits(whole, theirs, _trains_alike(sides)):
         if time.process_time() > until or BUDGET.is_spent:
             return None
         if gives(sides.reference, with_edited_function(whole, edit)):
@@ -91,10 +96,30 @@ def _makes_optimizer(code: Code) -> bool:
     return "." not in code.name and any(isinstance(one, ast.Attribute) and one.attr in _OPTIMIZERS for one in nodes)
 
 
-def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
-    """What moves a statement a little comes first, then plain classes such as that of a moving average."""
+def _trains_alike(sides: Sides) -> bool:
+    """Whether no curve of the weights or of their gradients differs, so that something beside the optimizer does."""
+    names = [name for name in sides.reference if name.startswith((WEIGHT_NORM, GRADIENT_NORM))]
+    return bool(names) and all(
+        name in sides.port
+        and distance(sides.reference[name], sides.port[name]) <= _SAME * root_mean_square(sides.reference[name])
+        for name in names
+    )
+
+
+def _edits(whole: LinesVariant, theirs: Sequence[Code], trains_alike: bool) -> Iterator[Edit]:
+    """What moves a statement a little comes first, then plain classes such as that of a moving average.
+
+    Where the model trains alike, statements about objects of such classes come before all others.
+    """
     loop, *called = code_running(whole, whole.helpers.alone)
     statements = statement_edits(loop)
+    if trains_alike:
+        about, every = _objects(loop, whole.helpers.classes), list(statements)
+        methods = [code for name in about.values() for code in whole.helpers.classes[name]]
+        first = [edit for edit in every if any(getattr(one, "id", "") in about for one in ast.walk(edit.node))]
+        statements = iter([*first, *(edit for edit in every if edit not in first)])
+        yield from itertools.islice(statements, _NEAREST)
+        yield from ranked_edits(methods, [code.tree for code in theirs])[:_NEAR]
     yield from itertools.islice(statements, _NEAR)
     own = [code for code in called if code.is_plain and not code.name.endswith("__init__")]
     helpers = [code for code in called if not code.is_plain]
@@ -104,3 +129,10 @@ def _edits(whole: LinesVariant, theirs: Sequence[Code]) -> Iterator[Edit]:
     yield from ranked_edits([loop, *helpers], trees)
     for code in (loop, *called):
         yield from (HelperEdit(code, *edit) for edit in in_calls_of_reference(code.tree.body, trees))
+
+
+def _objects(loop: Code, classes: Container[str]) -> dict[str, str]:
+    """What a function makes of these classes, by its name."""
+    made = [one for one in ast.walk(loop.tree) if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call)]
+    kinds = [(one.targets, last_part(ast.unparse(one.value.func))) for one in made]  # type: ignore[attr-defined]
+    return {one.id: kind for targets, kind in kinds if kind in classes for one in targets if isinstance(one, ast.Name)}

@@ -204,7 +204,8 @@ def _with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
 def _joins(node: ast.BinOp) -> bool:
     """Whether it may add lists or shapes, whose order matters."""
     sides = node.left, node.right
-    return isinstance(node.op, ast.Add) and any(isinstance(one, (ast.List, ast.Tuple, ast.Attribute)) for one in sides)
+    lists = [one for one in sides if isinstance(one, (ast.List, ast.Tuple)) or getattr(one, "attr", "") == "shape"]
+    return isinstance(node.op, ast.Add) and bool(lists)
 
 
 def _with_exchanged_names(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]:

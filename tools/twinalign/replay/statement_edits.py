@@ -4,6 +4,7 @@ import ast
 import copy
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from twinalign.replay.aligned_code import Code, line_of, shortened
@@ -60,11 +61,20 @@ class _Block:
 
 
 def statement_edits(code: Code) -> Iterator[StatementEdit]:
+    """Edits of a function's statements, each that makes another function once; see `_edits`."""
+    known = {ast.dump(code.tree)}
+    for edit in _edits(code):
+        if (made := ast.dump(edit.edited.tree)) not in known:
+            known.add(made)
+            yield edit
+
+
+def _edits(code: Code) -> Iterator[StatementEdit]:
     """Each call and assignment of a loop elsewhere in its blocks, or in those around or inside of them; calls left out;
     calls of one object that another has: `b.clear()` beside `a.clear()`, `a.step()` and `b.step()`.
 
     Left out are places at which a statement would read what is not made yet, and calls of functions that are handed in,
-    which record. Calls come first.
+    which record. Calls come first, and before them those left out that the function makes twice.
     """
     tree = code.tree
     blocks = [block for block in _blocks(tree, ()) if not isinstance(block.statements[-1], _ENDS)]
@@ -88,6 +98,8 @@ def statement_edits(code: Code) -> Iterator[StatementEdit]:
     found.sort(key=lambda one: one[:3])
     moved = (_moved(code, block, at, other, to) for *_, block, at, other, to in found[:_MOST])
     others = (*(_left_out(code, block, at) for block, at in calls), *_lacking(code, calls))
+    written = Counter(ast.dump(block.statements[at]) for block, at in calls)
+    yield from (_left_out(code, b, at) for b, at in calls if written[ast.dump(b.statements[at])] > 1)
     yield from itertools.islice(moved, len(calls) * 2)
     yield from others
     yield from moved
