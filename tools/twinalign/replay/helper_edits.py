@@ -155,7 +155,7 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
         return _flat(run(with_edited_function(variant, edit), 0.0), right)
 
     edits = itertools.chain(
-        (edit for code in called for edit in edits_of_function(code, theirs, called)),
+        ranked_edits(called, theirs),
         (edit for code in called for edit in read_off(code, remaining)),
     )
     return fitting_edit(edits, functools.partial(with_edited_function, variant), run)
