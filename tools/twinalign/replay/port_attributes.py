@@ -1,5 +1,6 @@
 """Values of attributes of the port's layer in the reference's."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,3 +35,18 @@ def attributes_of(module: Any, unit: WrongUnit) -> Iterator[LinesVariant]:
         unknown = f"; the constructor makes {them}, and no weights hold {them}"
         detail = f"`{'`, `'.join(one)}` {have} other values{f': {text}' if text else unknown}"
         yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.values()), makers=places)
+
+
+def exchanged_layers(module: Any) -> Iterator[LinesVariant]:
+    """The reference's layer with two of its own layers in each other's place, if these have weights of the same shapes.
+
+    Each keeps the weights that the port's layer of its name has.
+    """
+    shapes = {
+        name: (type(layer), [(key, tuple(tensor.shape)) for key, tensor in layer.state_dict().items()])
+        for name, layer in (module.named_children() if module is not None else ())
+    }
+    for one, other in itertools.combinations([name for name, (_, tensors) in shapes.items() if tensors], 2):
+        if shapes[one] == shapes[other] and not one.isdigit():
+            places = ((one, getattr(module, other)), (other, getattr(module, one)))
+            yield LinesVariant(f"{one} and {other}", (), module, {}, Helpers({}, ()), places)

@@ -96,7 +96,7 @@ class LinesVariant:
             sum(isinstance(node, ast.Call) for one in sides if one is not None for node in ast.walk(one))
             for sides in ([line.old for line in self.lines], [line.new for line in self.lines])
         )
-        return new < old
+        return new < old and not self.is_whole
 
     @property
     def keeps_operations(self) -> bool:
@@ -108,11 +108,18 @@ class LinesVariant:
     @property
     def exchanges_numbers(self) -> bool:
         """Whether the port's lines have a number that the reference's have not, and the other way round."""
-        return exchanged([one.new for one in self.lines], [one.old for one in self.lines])
+        return exchanged(*self._sides)
 
     def has_number(self, number: float) -> bool:
         """Whether either side's code has a number, or one over it."""
-        return has_number([part for one in self.lines for part in (one.old, one.new)], number)
+        return has_number([*itertools.chain(*self._sides)], number)
+
+    @property
+    def _sides(self) -> tuple[list[Any], list[Any]]:
+        """What the port has, and what should be there; of a function as a whole that is its edit."""
+        if self.is_whole and self.edit is not None:
+            return [getattr(self.edit, "old", None)], [getattr(self.edit, "new", None)]
+        return [one.new for one in self.lines], [one.old for one in self.lines]
 
     @property
     def reads_other_values(self) -> bool:
@@ -383,18 +390,3 @@ def whole_functions(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
         text = f"`{ours.name}`, {line_of(ours)}, as a whole in place of `{theirs.name}`, {line_of(theirs)}"
         if len(found) > 2:
             yield dataclasses.replace(found[0], detail=text, lines=tuple(one.lines[0] for one in found))
-
-
-def exchanged_layers(module: Any) -> Iterator[LinesVariant]:
-    """The reference's layer with two of its own layers in each other's place, if these have weights of the same shapes.
-
-    Each keeps the weights that the port's layer of its name has.
-    """
-    shapes = {
-        name: (type(layer), [(key, tuple(tensor.shape)) for key, tensor in layer.state_dict().items()])
-        for name, layer in (module.named_children() if module is not None else ())
-    }
-    for one, other in itertools.combinations([name for name, (_, tensors) in shapes.items() if tensors], 2):
-        if shapes[one] == shapes[other] and not one.isdigit():
-            places = ((one, getattr(module, other)), (other, getattr(module, one)))
-            yield LinesVariant(f"{one} and {other}", (), module, {}, Helpers({}, ()), places)

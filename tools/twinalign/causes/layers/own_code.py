@@ -15,8 +15,8 @@ from twinalign.replay.line_runs import NOTHING, LineRuns
 from twinalign.replay.moved_calls import told
 from twinalign.replay.moved_statements import moved
 from twinalign.replay.parts_of_lines import narrowed
-from twinalign.replay.port_attributes import attributes_of
-from twinalign.replay.port_lines import LinesVariant, exchanged_layers, lines_of, together, whole_functions
+from twinalign.replay.port_attributes import attributes_of, exchanged_layers
+from twinalign.replay.port_lines import LinesVariant, lines_of, together, whole_functions
 from twinalign.replay.reordered_statements import reordered
 from twinalign.replay.whole_functions import layers_as_wholes
 
