@@ -95,8 +95,10 @@ def layers_as_wholes(
     right_lines = lines_of_known_values(getattr(unit, "steps", ()), layer.lacking)
     labels = {name.removeprefix("input.").rpartition(".")[0] for name in layer.port}
     wrong_layers = {path.partition(".")[0] for path, label in unit.children if label in labels}
-    functions = getattr(unit, "functions", ())
+    functions, until = getattr(unit, "functions", ()), time.process_time() + _SECONDS
     for variant, _, _, _ in _candidates(codes_of(functions), theirs):
+        if time.process_time() > until:
+            return
         whole = dataclasses.replace(variant, module=named.module, names={**variant.names, **named.names})
         if not gives_port(whole):
             continue
