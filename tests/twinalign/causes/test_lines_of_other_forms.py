@@ -154,7 +154,8 @@ def test_a_branch_that_stands_elsewhere_in_the_port_is_compared_with_the_one_tha
     found = explained(Reduced(), wrong, port, ran="self.mix(y)", linear=False, ratio=2)
     assert found is not None
     assert found.id == "line_of_port"
-    assert "`self.norm` stands before `self.mix`, in the reference behind it, line 4 of port.py" in found.text
+    assert "`y = self.norm(x).transpose([0, 2, 1]).reshape([2, 6, h, w])` stands before " in found.text
+    assert ", in the reference behind it, line 4 of port.py" in found.text
 
 
 def test_what_stands_beside_a_mask_of_the_least_number_is_judged_by_its_own_size() -> None:

@@ -38,7 +38,7 @@ def told_inside(
     if edit is None:
         return None
     known = {"helper_edit": edit.to_json() | {"of": text}}
-    if any(edit.code is one.ours for one in lines.lines):
+    if any(edit.code is one.ours for one in lines.lines) or edit.text == lines.detail:
         return head + edit.text + end, {**evidence, "lines_of_port": edit.lines_of_port, **known}
     joint, end = ("", end) if found else ("; ", "")
     where = "in" if lines.is_whole else "called by"

@@ -102,6 +102,6 @@ def lines_of_known_values(steps: Sequence[Mapping[str, Any]], unknown: Sequence[
         steps: of the port's code, as `code_lines.Step` in JSON.
         unknown: prints of the values that the reference does not compute.
     """
-    places = [((one["file"], one["line"]), [list(one["print"][0]), one["print"][1]]) for one in steps]
+    places = [((one.get("file", ""), one.get("line", 0)), [list(one["print"][0]), one["print"][1]]) for one in steps]
     lacking = [[list(shape), sample] for shape, sample in unknown]
     return {place for place, _ in places} - {place for place, found in places if found in lacking}

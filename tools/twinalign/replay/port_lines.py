@@ -64,7 +64,9 @@ class LinesVariant:
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
-        """File, first and last line of what the port has."""
+        """File, first and last line of what the port has; of a function as a whole, once it is known, of its edit."""
+        if self.is_whole and self.edit is not None:
+            return list(self.edit.lines_of_port)
         return [*self.makers, *(place for one in self.lines for place in one.lines_of_port)]
 
     @property

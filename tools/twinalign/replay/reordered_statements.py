@@ -56,6 +56,8 @@ def reordered(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
         anchor, mine = _anchor(theirs, move), _partners(ours, move.both, one.names)
         if anchor is None or mine is None or (mine[0].lineno > mine[1].lineno) is not move.is_down:
             continue
+        if not _are_in_one_block(ours, mine):
+            continue
         moved = move.both[0]
         made: Any = copy.copy(moved)
         setattr(made, OF_REFERENCE, True)
@@ -119,6 +121,12 @@ def _read(node: ast.AST) -> set[str]:
     read = [one for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Load)]
     names = {one.id for one in read if isinstance(one, ast.Name)} - {"self"}
     return names | {one.attr for one in read if isinstance(one, ast.Attribute)}
+
+
+def _are_in_one_block(code: Code, statements: Sequence[ast.stmt]) -> bool:
+    """Whether one of these statements runs behind the other, and not in another branch."""
+    blocks = [getattr(node, field, None) for node in ast.walk(code.tree) for field in _BLOCKS]
+    return any(isinstance(block, list) and all(one in block for one in statements) for block in blocks)
 
 
 def _names_in(statement: ast.stmt, names: Mapping[str, Any]) -> list[str]:

@@ -109,7 +109,7 @@ def layers_as_wholes(
         edits.sort(key=lambda edit: (edit.old not in given, (edit.code.file, edit.old.lineno) in right_lines))
         edit = fitting_edit(edits, functools.partial(with_edited_function, whole), layer.run)
         if edit is not None:
-            yield dataclasses.replace(whole, edit=edit)
+            yield dataclasses.replace(whole, edit=edit, detail=edit.text)
             return
 
 
