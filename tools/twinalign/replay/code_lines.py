@@ -213,20 +213,28 @@ def function_of(frame: FrameType) -> Function:
     is_plain = owner is not None and (type(owner).__mro__[1:] == (object,) or _is_layer_without_tensors(owner))
     layers = {
         name: type(layer).__qualname__
-        for name, layer in (owner.named_children() if owner is not None and _is_made_layer(owner) else ())
+        for name, layer in _layers_of(owner).items()
         if type(layer).__module__.partition(".")[0] not in FRAMEWORKS and _is_layer_without_tensors(layer)
     }
     arguments = _plain_arguments(frame)
     return dataclasses.replace(found, arguments=arguments, is_plain=is_plain, attributes=own, layers=layers)
 
 
+def _layers_of(owner: Any) -> Mapping[str, Any]:
+    """The layers that one of either framework holds, by name; none of what is no layer, or has none yet.
+
+    Only looked up where frameworks keep them: what a user's class does when it is asked for an attribute runs no code.
+    """
+    held = getattr(owner, "__dict__", {}) if hasattr(type(owner), "named_children") else {}
+    return held.get("_sub_layers") or held.get("_modules") or {}
+
+
 def _is_layer_without_tensors(owner: Any) -> bool:
-    return _is_made_layer(owner) and not owner.state_dict()
-
-
-def _is_made_layer(owner: Any) -> bool:
-    """Whether it is a layer of either framework, whose constructor has begun to fill it."""
-    return hasattr(owner, "named_children") and ("_sub_layers" in vars(owner) or "_modules" in vars(owner))
+    held = getattr(owner, "__dict__", {})
+    is_made = hasattr(type(owner), "named_children") and "_parameters" in held and "_buffers" in held
+    if not is_made or held["_parameters"] or held["_buffers"]:
+        return False
+    return all(_is_layer_without_tensors(one) for one in _layers_of(owner).values() if one is not None)
 
 
 def function_of_code(code: CodeType, scope: Mapping[str, Any], around: Mapping[str, Any] | None = None) -> Function:

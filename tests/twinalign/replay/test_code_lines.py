@@ -1,0 +1,56 @@
+"""What is noted of the functions that run."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from torch import nn
+
+from twinalign.replay.code_lines import Function, function_of
+
+
+class Half(nn.Module):
+    """Holds no tensor."""
+
+    def forward(self, x: Any) -> FrameType:
+        return sys._getframe()
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.half, self.linear, self.act = Half(), nn.Linear(2, 2), nn.ReLU()
+
+    def forward(self, x: Any) -> FrameType:
+        return sys._getframe()
+
+
+class Asked:
+    """Asks what it is around for all that it has not, which it does not have yet in its constructor."""
+
+    def __init__(self, inner: Any) -> None:
+        self.frame = sys._getframe()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inner"], name)
+
+
+def noted(frame: FrameType) -> Function:
+    return function_of(frame)
+
+
+def test_layers_that_hold_no_tensor_are_noted_by_their_classes() -> None:
+    assert noted(Block().forward(1)).layers == {"half": "Half"}
+    assert not noted(Block().forward(1)).is_plain
+    assert noted(Half().forward(1)).is_plain
+
+
+def test_an_object_is_asked_for_nothing() -> None:
+    class Empty(Asked):
+        def __init__(self) -> None:
+            self.found = function_of(sys._getframe())
+
+    assert vars(Empty())["found"].layers == {}
