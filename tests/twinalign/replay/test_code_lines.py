@@ -28,10 +28,10 @@ class Block(nn.Module):
 
 
 class Asked:
-    """Asks what it is around for all that it has not, which it does not have yet in its constructor."""
+    """Asks what it is around for all that it has not; in its constructor there is nothing yet."""
 
     def __init__(self, inner: Any) -> None:
-        self.frame = sys._getframe()
+        self.found = function_of(sys._getframe())
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
@@ -49,8 +49,4 @@ def test_layers_that_hold_no_tensor_are_noted_by_their_classes() -> None:
 
 
 def test_an_object_is_asked_for_nothing() -> None:
-    class Empty(Asked):
-        def __init__(self) -> None:
-            self.found = function_of(sys._getframe())
-
-    assert vars(Empty())["found"].layers == {}
+    assert Asked(Block()).found.layers == {}
