@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from twinalign.replay.small_edits import placed
+
 _MOST_NAMES = 6
 _ADDING = ast.Add, ast.Sub, ast.Mult
 Edit = tuple[Any, Any]
@@ -25,12 +27,12 @@ def assignment_edits(tree: ast.FunctionDef) -> Iterator[Edit]:
     known = [name for name in made if name in read and name != "self"]
     for statement in statements:
         if isinstance(statement, ast.AugAssign):
-            yield from ((statement, _placed(new, statement)) for new in _of_adding(statement))
+            yield from ((statement, placed(new, statement)) for new in _of_adding(statement))
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target = statement.targets[0]
-            yield from ((target, _placed(new, target)) for new in _others(target, known, read))
+            yield from ((target, placed(new, target)) for new in _others(target, known, read))
             if isinstance(target, ast.Name) and target.id in known and made[target.id] > 1:
-                yield statement, _placed(ast.AugAssign(target, ast.Add(), statement.value), statement)
+                yield statement, placed(ast.AugAssign(target, ast.Add(), statement.value), statement)
 
 
 def _of_adding(statement: ast.AugAssign) -> Iterator[ast.stmt]:
@@ -59,7 +61,3 @@ def _targets(statement: ast.stmt) -> list[str]:
     targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
     inside = [one for target in targets if target is not None for one in ast.walk(target)]
     return [one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
-
-
-def _placed(new: Any, node: ast.AST) -> Any:
-    return ast.fix_missing_locations(ast.copy_location(new, node))

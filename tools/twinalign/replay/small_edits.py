@@ -4,6 +4,7 @@ import ast
 import copy
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any
 
 from twinalign.replay.call_edits import given_to, of_call, sizes_of_two, with_given
 from twinalign.replay.edited_trees import with_nodes
@@ -62,17 +63,17 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     names = [*dict.fromkeys(node.id for node in every if node.id not in read), *read]
     axes = {id(axis) for node in nodes for axis in _axes_in_order(node)}
     for node in nodes:
-        yield from ((node, _placed(new, node)) for new in _of_constant(node, known) if id(node) not in axes)
+        yield from ((node, placed(new, node)) for new in _of_constant(node, known) if id(node) not in axes)
     for node in nodes:
         others = (*_of_operation(node, modules), *of_call(node), *_of_list(node), *_of_place(node, scope, texts))
-        yield from ((node, _placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
+        yield from ((node, placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:
         yield from (
-            (node, _placed(new, node)) for new in (*_of_name(node, names), *_in_calls_beside(node, scope, modules))
+            (node, placed(new, node)) for new in (*_of_name(node, names), *_in_calls_beside(node, scope, modules))
         )
     for node in filter(_is_computed, nodes):
         yield from ((node, times(node, factor)) for factor in _FACTORS)
-        yield node, _placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
+        yield node, placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
 
 
 def parts_of_reference(parts: Sequence[ast.AST], theirs: Sequence[ast.AST]) -> Iterator[Edit]:
@@ -109,16 +110,16 @@ def in_calls_of_reference(parts: Sequence[ast.AST], theirs: Sequence[ast.AST]) -
                 new = ast.Call(_of_reference(function), [node], [])
             else:
                 new = ast.Call(ast.Attribute(node, function.attr, ast.Load()), call.args, call.keywords)
-            yield node, _placed(new, node)
+            yield node, placed(new, node)
 
 
 def times(node: ast.expr, factor: float) -> ast.expr:
     """A factor before an expression; of a negative number the sign goes."""
     if factor != -1.0:
-        return _placed(ast.BinOp(ast.Constant(factor), ast.Mult(), node), node)
+        return placed(ast.BinOp(ast.Constant(factor), ast.Mult(), node), node)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return node.operand
-    return _placed(ast.UnaryOp(ast.USub(), node), node)
+    return placed(ast.UnaryOp(ast.USub(), node), node)
 
 
 def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:
@@ -137,7 +138,8 @@ def number_of(node: ast.AST) -> int | float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _placed(new: ast.expr, node: ast.expr) -> ast.expr:
+def placed(new: Any, node: ast.AST) -> Any:
+    """New code in the place of a node."""
     return ast.fix_missing_locations(ast.copy_location(new, node))
 
 
