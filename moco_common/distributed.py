@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import signal
@@ -120,10 +121,14 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._over.set()
+        why = self._who_is_gone(error) if error is not None and _broke_off(error) else None
+        if threading.current_thread() is threading.main_thread() and why is not None:
+            # The launcher may end this rank as well, before it has said why.
+            signal.signal(signal.SIGTERM, functools.partial(_end_this_rank, why))
         # A thread that the interpreter's end finds inside the store's code would abort the process.
         self._thread.join(_LONGEST_LOOK)
-        if _broke_off(error):
-            raise LostRankError(f"{self._who_is_gone(error)}; --resume goes on from the last checkpoint") from error
+        if why is not None:
+            raise LostRankError(f"{why}; --resume goes on from the last checkpoint") from error
 
     def _who_is_gone(self, error: BaseException) -> str:
         # A collective breaks off as soon as a process has ended, and the launcher may not have noticed yet.
@@ -256,7 +261,7 @@ def _command(process: int) -> str:
         return "python"
 
 
-def _end_this_rank(why: str) -> NoReturn:
+def _end_this_rank(why: str, *signal_and_frame: Any) -> NoReturn:
     print(f"error: {why}; --resume goes on from the last checkpoint", file=sys.stderr, flush=True)
     os._exit(LOST_RANK)
 

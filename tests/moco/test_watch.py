@@ -97,6 +97,33 @@ def test_a_rank_that_computes_nothing_while_others_wait_is_named(monkeypatch: py
     assert watched(monkeypatch, 4, {"exchanges": 3, "looks": 7 + (1 << 40)}) == why
 
 
+def test_a_launcher_that_ends_this_rank_too_does_not_keep_it_from_saying_why() -> None:
+    program = """
+import os, signal, threading, time
+from moco_common.distributed import Watch
+
+class SlowStore:
+    def add(self, key, amount):
+        asked.set()
+        broken.wait()
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+asked, broken = threading.Event(), threading.Event()
+with Watch(1.0, 0, [("elsewhere", 1)], lambda: 0, SlowStore):
+    asked.wait()
+    broken.set()
+    raise RuntimeError("gloo: Connection closed by peer")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == distributed.LOST_RANK
+    assert ended.stderr == (
+        "error: the ranks can no longer exchange anything: gloo: Connection closed by peer; "
+        "--resume goes on from the last checkpoint\n"
+    )
+
+
 def test_nobody_is_left_unwatched_if_the_store_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
     monkeypatch.setattr(Watch, "_give_up", lambda _, why: ended.append(why))
