@@ -19,7 +19,8 @@ KEYWORDS = {
 """Arguments of paddle's functions → of torch's."""
 
 
-def _type(kind: Any) -> Any:
+def type_of(kind: Any) -> Any:
+    """Torch's dtype for one of its own or paddle's name of it; None for None."""
     if kind is None:
         return None
     return kind if isinstance(kind, torch.dtype) else getattr(torch, str(kind).removeprefix("paddle.").strip())
@@ -60,7 +61,7 @@ def _typed(function: Function) -> Function:
         # Some functions have the dtype before `keepdim`, others behind it.
         if isinstance(dtype, bool):
             dtype, keepdim = None, dtype
-        return function(x, dim=_axes(x, axis), dtype=_type(dtype), keepdim=keepdim)
+        return function(x, dim=_axes(x, axis), dtype=type_of(dtype), keepdim=keepdim)
 
     return made
 
@@ -94,15 +95,15 @@ def _split(x: Any, num_or_sections: Any, axis: int = 0) -> Any:
 
 def _arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     start, end = (0, start) if end is None else (start, end)
-    return torch.arange(start, end, step, dtype=_type(dtype))
+    return torch.arange(start, end, step, dtype=type_of(dtype))
 
 
 def _filled(name: str) -> Function:
     def made(shape: Any, *value: Any, dtype: Any = None, fill_value: Any = None) -> Any:
         value = value if fill_value is None else (fill_value, *value)
         if name == "full":
-            return torch.full(_sizes(shape), value[0], dtype=_type(dtype or (value[1] if len(value) > 1 else None)))
-        return getattr(torch, name)(_sizes(shape), dtype=_type(dtype or (value[0] if value else None)))
+            return torch.full(_sizes(shape), value[0], dtype=type_of(dtype or (value[1] if len(value) > 1 else None)))
+        return getattr(torch, name)(_sizes(shape), dtype=type_of(dtype or (value[0] if value else None)))
 
     return made
 
@@ -110,7 +111,7 @@ def _filled(name: str) -> Function:
 def _like(name: str) -> Function:
     def made(x: Any, *value: Any, dtype: Any = None, fill_value: Any = None) -> Any:
         value = value if fill_value is None else (fill_value,)
-        return getattr(torch, name)(x, *value, dtype=_type(dtype))
+        return getattr(torch, name)(x, *value, dtype=type_of(dtype))
 
     return made
 
@@ -201,7 +202,7 @@ def _gather_nd(x: Any, index: Any) -> Any:
 
 
 def _softmax(name: str) -> Function:
-    return lambda x, axis=-1, dtype=None: getattr(torch, name)(x, axis, dtype=_type(dtype))
+    return lambda x, axis=-1, dtype=None: getattr(torch, name)(x, axis, dtype=type_of(dtype))
 
 
 def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
@@ -279,7 +280,7 @@ def _grad(
 
 def _sequence_mask(x: Any, maxlen: Any = None, dtype: Any = "int64") -> Any:
     length = int(x.max()) if maxlen is None else maxlen
-    return (torch.arange(length) < x[..., None]).to(_type(dtype))
+    return (torch.arange(length) < x[..., None]).to(type_of(dtype))
 
 
 def _ctc_loss(log_probs: Any, labels: Any, input_lengths: Any, label_lengths: Any, *more: Any, **named: Any) -> Any:
@@ -323,16 +324,16 @@ OWN: dict[str, Function] = {
     "hardtanh": lambda x, min=-1.0, max=1.0: torch.clamp(x, min, max),
     "thresholded_relu": lambda x, threshold=1.0, value=0.0: torch.where(x > threshold, x, value),
     "square_error_cost": lambda input, label: (input - label) ** 2, "add_n": lambda inputs: sum(_tensors((inputs,))),
-    "clip": _clip, "clamp": _clip, "astype": lambda x, dtype: x.to(_type(dtype)),
-    "cast": lambda x, dtype: x.to(_type(dtype)), "to": lambda x, *given, **named: x.to(*map(_type, given)),
+    "clip": _clip, "clamp": _clip, "astype": lambda x, dtype: x.to(type_of(dtype)),
+    "cast": lambda x, dtype: x.to(type_of(dtype)), "to": lambda x, *given, **named: x.to(*map(type_of, given)),
     "detach": lambda x: x.detach(), "clone": lambda x: x.clone(), "assign": lambda x, output=None: x.clone(),
     "item": lambda x, *at: x.item(), "square": torch.square, "numpy": lambda x: x.detach().numpy(),
     "set_value": lambda x, value: x.detach().copy_(torch.as_tensor(value)), "tolist": lambda x: x.tolist(),
     "arange": _arange, "zeros": _filled("zeros"), "ones": _filled("ones"), "full": _filled("full"),
     "zeros_like": _like("zeros_like"), "ones_like": _like("ones_like"), "full_like": _like("full_like"),
-    "eye": lambda n, m=None, dtype=None: torch.eye(n, n if m is None else m, dtype=_type(dtype)),
-    "to_tensor": lambda data, dtype=None: torch.as_tensor(data, dtype=_type(dtype)),
-    "linspace": lambda start, stop, num, dtype=None: torch.linspace(start, stop, int(num), dtype=_type(dtype)),
+    "eye": lambda n, m=None, dtype=None: torch.eye(n, n if m is None else m, dtype=type_of(dtype)),
+    "to_tensor": lambda data, dtype=None: torch.as_tensor(data, dtype=type_of(dtype)),
+    "linspace": lambda start, stop, num, dtype=None: torch.linspace(start, stop, int(num), dtype=type_of(dtype)),
     "meshgrid": lambda *given, indexing="ij": list(torch.meshgrid(*_tensors(given), indexing=indexing)),
     "tril": lambda x, diagonal=0: torch.tril(x, diagonal), "triu": lambda x, diagonal=0: torch.triu(x, diagonal),
     "where": lambda condition, x=None, y=None: torch.where(condition, x, y),

@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from twinalign.backends.torch import optimizers
-from twinalign.backends.torch.reference_only.paddle_functions import KEYWORDS, OWN
-from twinalign.backends.torch.reference_only.paddle_optimizers import OPTIMIZERS
+from twinalign.backends.torch.reference_only.paddle_functions import KEYWORDS, OWN, type_of
+from twinalign.backends.torch.reference_only.paddle_optimizers import OPTIMIZERS, name_of
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 
 _WITHOUT_MEANING = ("name", "data_format", "place", "stop_gradient", "inplace")
@@ -30,23 +30,37 @@ _OTHER_ATTRIBUTES = {
     "_mean": "running_mean", "_variance": "running_var", "_epsilon": "eps", "_num_heads": "num_heads",
     "_stride": "stride", "_padding": "padding", "_groups": "groups", "_dilation": "dilation",
 }  # fmt: skip
-_LISTED: dict[str, Callable[..., list[Any]]] = {
+_OF_LAYERS: dict[str, Callable[..., Any]] = {
     "parameters": lambda layer, include_sublayers=True: list(layer.parameters(include_sublayers)),
     "buffers": lambda layer, include_sublayers=True: list(layer.buffers(include_sublayers)),
     "sublayers": lambda layer, include_self=False: list(layer.modules())[0 if include_self else 1 :],
+    "named_sublayers": lambda layer, **_: layer.named_modules(),
+    "state_dict": lambda layer, *_, **__: layer.state_dict(keep_vars=True),
+    "set_state_dict": lambda layer, values, **_: layer.load_state_dict(values, strict=False),
+    "set_dict": lambda layer, values, **_: layer.load_state_dict(values, strict=False),
+    "to": lambda layer, device=None, dtype=None, blocking=None: layer if dtype is None else layer.to(type_of(dtype)),
+    "astype": lambda layer, dtype: layer.to(type_of(dtype)),
 }
-"""Methods whose results paddle gives as lists, which can be gone through twice."""
+"""Methods that torch's layers lack, or that give something else there: lists can be gone through twice."""
 _LAYERS = {**_SAME_THING, "upsample": "interpolate", "zeropad": "pad"}
 """Layers of paddle's, in lower case → the functions that do it, where these are not named after them."""
-_CONTAINERS = {"nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat", "optimizer"}
+_CONTAINERS = {
+    "nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat", "optimizer", "lr", "regularizer",
+}  # fmt: skip
 
 
 _OF_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "clear_grad": lambda optimizer: lambda set_to_zero=True: optimizer.zero_grad(),
     "clear_gradients": lambda optimizer: optimizer.zero_grad,
     "set_lr": lambda optimizer: functools.partial(optimizers.set_learning_rate, optimizer),
-    "get_lr": lambda optimizer: functools.partial(optimizers.learning_rate, optimizer),
+    "get_lr": lambda optimizer: functools.partial(_rate_of, optimizer),
 }
+
+
+def _rate_of(optimizer: torch.optim.Optimizer) -> float:
+    """Without the factors of its groups, if a line of the port has made it."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    return rate() if callable(rate) else optimizers.learning_rate(optimizer)
 
 
 class Paddle:
@@ -86,6 +100,8 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str, *us
             return not value.requires_grad
         if name == "size":
             return value.numel()
+        if name == "name":
+            return name_of(value)
         if name == "T":
             return value.permute(*reversed(range(value.dim())))
         own = None if name in ("real", "imag") else getattr(torch.Tensor, name, None)  # in paddle these are called
@@ -94,8 +110,8 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str, *us
         return _OF_OPTIMIZERS[name](value) if name in _OF_OPTIMIZERS else getattr(value, name)
     if isinstance(value, torch.nn.Linear) and name == "weight":
         return value.weight.t()
-    if isinstance(value, torch.nn.Module) and name in _LISTED:
-        return functools.partial(_LISTED[name], value)
+    if isinstance(value, torch.nn.Module) and name in _OF_LAYERS:
+        return functools.partial(_OF_LAYERS[name], value)
     if isinstance(value, torch.nn.Module):
         for spelled in (name, _OTHER_ATTRIBUTES.get(name, name), name.lstrip("_")):
             if hasattr(value, spelled):
