@@ -37,8 +37,8 @@ class Code:
     """Whether it is a method of a class that extends no other, or of a layer that holds no tensor."""
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Those of a method's object that are plain values."""
-    layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Those of a method's object that hold no tensor → the names of their classes."""
+    layers: Mapping[str, tuple[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
+    """Those of a method's object that hold no tensor → the name of their class, and their plain attributes."""
     makes_no_graph: bool = False
     """Whether `no_grad` decorates it."""
     has_run: bool = True

@@ -67,7 +67,8 @@ class Function:
         arguments: parameters that had the same plain value in all of its calls → that value.
         is_plain: whether it is a method of a class that extends no other, or of a layer that holds no tensor.
         attributes: those of the object of a method that had plain values in its first call → that value.
-        layers: those of the object of a method that hold no tensor and are no framework's → the names of their classes.
+        layers: those of the object of a method that hold no tensor and are no framework's → the name of their class,
+            and their attributes that are plain values.
         has_run: else others name it alone.
     """
 
@@ -79,7 +80,7 @@ class Function:
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_plain: bool = False
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
-    layers: dict[str, str] = dataclasses.field(default_factory=dict)
+    layers: dict[str, tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=dict)
     has_run: bool = True
 
     def called_again(self, frame: FrameType) -> None:
@@ -209,15 +210,19 @@ def function_of(frame: FrameType) -> Function:
     around = {name: frame.f_locals[name] for name in code.co_freevars if name in frame.f_locals}
     found = function_of_code(code, frame.f_globals, around)
     owner, words = frame.f_locals.get("self"), _words_of(code, found.source)
-    own = {name: value for name, value in getattr(owner, "__dict__", {}).items() if name in words and _is_plain(value)}
+    own = {name: value for name, value in _plain_attributes(owner).items() if name in words}
     is_plain = owner is not None and (type(owner).__mro__[1:] == (object,) or _is_layer_without_tensors(owner))
     layers = {
-        name: type(layer).__qualname__
+        name: (type(layer).__qualname__, _plain_attributes(layer))
         for name, layer in _layers_of(owner).items()
         if type(layer).__module__.partition(".")[0] not in FRAMEWORKS and _is_layer_without_tensors(layer)
     }
     arguments = _plain_arguments(frame)
     return dataclasses.replace(found, arguments=arguments, is_plain=is_plain, attributes=own, layers=layers)
+
+
+def _plain_attributes(owner: Any) -> dict[str, Any]:
+    return {name: value for name, value in getattr(owner, "__dict__", {}).items() if _is_plain(value)}
 
 
 def _layers_of(owner: Any) -> Mapping[str, Any]:
@@ -325,7 +330,7 @@ def narrowed_down(
     for at, step in enumerate(steps):
         if known[at]:
             last = step
-        elif tuple(step["print"][0]) in shapes and not _leads_to_known(steps[at:], computed[at:]):
+        elif tuple(step["print"][0]) in shapes and not leads_to_known(steps[at:], computed[at:]):
             return {"unknown": _shown(step), "known": _shown(last) if last is not None else None}
     return None
 
@@ -342,7 +347,7 @@ def _are_among(steps: Sequence[Mapping[str, Any]], results: Sequence[Print]) -> 
     ]
 
 
-def _leads_to_known(steps: Sequence[Mapping[str, Any]], known: Sequence[bool]) -> bool:
+def leads_to_known(steps: Sequence[Mapping[str, Any]], known: Sequence[bool]) -> bool:
     """Whether values that both sides compute come of the first step's, by the names that the lines read."""
     names, returned = {steps[0]["name"]} - {""}, not steps[0]["name"]
     for step, is_known in zip(steps[1:], known[1:], strict=True):

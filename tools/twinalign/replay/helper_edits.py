@@ -20,7 +20,6 @@ from twinalign.replay.assignment_edits import assignment_edits
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable, exchanged
 from twinalign.replay.fitting import fitting_number
-from twinalign.replay.helpers import Helpers
 from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
 from twinalign.replay.likeness import words_of
 from twinalign.replay.port_lines import LinesVariant
@@ -183,7 +182,7 @@ def fitting_edit(
 def with_edited_function(variant: LinesVariant, edit: Edit) -> LinesVariant:
     """Lines that call a function of the port, with an edit in it."""
     functions = [edit.edited if code is edit.code else code for code in variant.helpers.functions]
-    return dataclasses.replace(variant, helpers=Helpers(variant.helpers.partners, functions))
+    return dataclasses.replace(variant, helpers=dataclasses.replace(variant.helpers, functions=functions))
 
 
 def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Code]) -> Iterator[HelperEdit]:

@@ -15,10 +15,12 @@ class Helpers:
     Attributes:
         partners: name of a function of the port → name of the reference's function in its place.
         functions: all of the port's functions, which run themselves where they have no partner.
+        paired: attributes of the port's layer whose layers the reference's has as well.
     """
 
     partners: Mapping[str, str]
     functions: Sequence[Code]
+    paired: frozenset[str] = frozenset()
 
     @functools.cached_property
     def alone(self) -> dict[str, Code]:
@@ -55,9 +57,12 @@ class Helpers:
 
     def layer(self, caller: Code, node: ast.AST) -> str | None:
         """The name in `alone` of what a layer computes that a function calls as `self.pool`, if the layer holds no
-        tensor and has no partner."""
-        kind = caller.layers.get(own_attribute(node) or "")
-        return f"{kind}_forward" if kind and kind not in self.partners and f"{kind}_forward" in self.alone else None
+        tensor and the reference has none in its place."""
+        name = own_attribute(node)
+        if name is None or name in self.paired or name not in caller.layers:
+            return None
+        computes = f"{caller.layers[name][0]}_forward"
+        return computes if computes in self.alone else None
 
 
 def _is_plain(code: Code) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.replay.code_lines import leads_to_known
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.verdict.array_difference import Difference, difference
 
@@ -95,13 +96,22 @@ class LineRuns:
         return apart.relative <= self.rounding or (not apart.text and apart.max_abs <= self._floor)
 
 
-def lines_of_known_values(steps: Sequence[Mapping[str, Any]], unknown: Sequence[Any]) -> set[tuple[str, int]]:
-    """File and number of the port's lines of which no value is one that the reference does not compute.
+def lines_by_values(
+    steps: Sequence[Mapping[str, Any]], unknown: Sequence[Any]
+) -> tuple[set[tuple[str, int]], list[tuple[str, int]]]:
+    """File and number of the port's lines of which the reference computes every value, and of the others, in order.
+
+    Those of values that only the port computes on the way to values of both sides are among neither.
 
     Args:
         steps: of the port's code, as `code_lines.Step` in JSON.
         unknown: prints of the values that the reference does not compute.
     """
-    places = [((one.get("file", ""), one.get("line", 0)), [list(one["print"][0]), one["print"][1]]) for one in steps]
     lacking = [[list(shape), sample] for shape, sample in unknown]
-    return {place for place, _ in places} - {place for place, found in places if found in lacking}
+    is_known = [[list(one["print"][0]), one["print"][1]] not in lacking for one in steps]
+    places = [(one.get("file", ""), one.get("line", 0)) for one in steps]
+    others = [place for place, known in zip(places, is_known, strict=True) if not known]
+    wrong = [
+        place for at, place in enumerate(places) if not is_known[at] and not leads_to_known(steps[at:], is_known[at:])
+    ]
+    return {*places} - {*others}, list(dict.fromkeys(wrong))

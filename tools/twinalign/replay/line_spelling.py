@@ -109,14 +109,20 @@ class _Spelling(ast.NodeTransformer):
         layer = self._helpers.layer(self._code, node.func)
         if (method := layer or self._helpers.method(self._code, node.func)) is not None:
             assert isinstance(node.func, ast.Attribute)
-            # A layer that the reference lacks has its plain values in its code, and nothing else.
-            arguments = [ast.Constant(None) if layer else node.func.value, *map(self.visit, node.args)]
+            arguments = [self._own_layer(node.func.attr) if layer else node.func.value, *map(self.visit, node.args)]
             return ast.Call(ast.Name(HELPER + method, ast.Load()), arguments, [*map(self.visit, node.keywords)])
         may_be_layer = self._may_be_layer(node.func)
         self.generic_visit(node)
         if may_be_layer:
             node.func = ast.Call(ast.Name(ATTRIBUTE, ast.Load()), [node.func, ast.Constant("__call__")], [])
         return node
+
+    def _own_layer(self, name: str) -> ast.expr:
+        """An object in place of a layer that the reference lacks: its plain attributes, and nothing else."""
+        plain = [ast.keyword(key, ast.Constant(value)) for key, value in self._code.layers[name][1].items()]
+        kind = _of_library("types.SimpleNamespace")
+        assert kind is not None
+        return ast.Call(kind, [], plain)
 
     def _may_be_layer(self, function: ast.expr) -> bool:
         if isinstance(function, ast.Name):

@@ -77,10 +77,11 @@ def _function(code: Code, helpers: Helpers, name: str) -> _Spelled:
     return forms[name]
 
 
-def _named(code: Code, helpers: Helpers) -> tuple[frozenset[Any], frozenset[Any]]:
+def _named(code: Code, helpers: Helpers) -> tuple[frozenset[Any], ...]:
     """What a function of the port may call, and only that: most edits are about functions that it does not."""
     names = code.named
     partners = frozenset((name, helpers.partners[name]) for name in names & helpers.partners.keys())
     alone = ((name, helper.name) for name, helper in helpers.alone.items())
     own = {(name, full) for name, full in alone if name in names or last_part(full) in names}
-    return partners, frozenset(own | {(name, "") for name in names & helpers.classes.keys()})
+    layers = frozenset(code.layers) - helpers.paired
+    return partners, frozenset(own | {(name, "") for name in names & helpers.classes.keys()}), layers

@@ -17,6 +17,7 @@ from twinalign.replay.case_run import KeptState, in_evaluation_mode, is_whole, m
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
 from twinalign.replay.layouts import Layout, layout_by_shape
+from twinalign.replay.moved_inputs import noisy
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.path_names import child_names
 from twinalign.replay.reference_pass import ReferencePass
@@ -25,8 +26,6 @@ from twinalign.replay.wrong_unit import phase_of, rewriting
 
 PERTURBATION = 1e-12
 """Relative size of the noise that shows how a unit amplifies rounding: a few thousand units in the last place."""
-_OTHER_INPUTS = 0.1
-"""From this relative size on noise makes other inputs, on which two changes are told apart."""
 _COPIED_ANEW = 50_000
 """A tensor of so many elements is copied in less time than it takes to see whether a copy has changed."""
 _Noise = functools.partial[np.ndarray]
@@ -381,20 +380,3 @@ class _Children:
             called.add(call.number)
             for own, number in call.state_after.items():
                 backend.assign(tensors[f"{call.path}.{own}".lstrip(".")], unit._pass.state_store.read(number))
-
-
-def noisy(array: np.ndarray, size: float, generator: np.random.Generator, whole: bool = False) -> np.ndarray:
-    """An array of floating point moved by noise of a relative size, any other as it is.
-
-    Several numbers that are all whole have no rounding: a mask, lengths and positions that are kept as floating point
-    stay, since code compares and truncates them, unless `whole` numbers are to be moved as well. Where the noise makes
-    other inputs, they are drawn anew from their own values, and integers and flags are, too.
-    """
-    if not size:
-        return array
-    if array.size > 1 and not whole and (array.dtype.kind in "iub" or is_whole(array)):
-        if size < _OTHER_INPUTS:
-            return array
-        if len(values := np.unique(array)) > 1:
-            return generator.choice(values, array.shape)
-    return array * (1 + size * generator.standard_normal(array.shape)) if array.dtype.kind == "f" else array

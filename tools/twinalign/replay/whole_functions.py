@@ -19,7 +19,7 @@ from twinalign.replay.function_edits import edit_of_function
 from twinalign.replay.helper_edits import code_running, fitting_edit, ranked_edits, with_edited_function
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.likeness import ratio, words_of
-from twinalign.replay.line_runs import lines_of_known_values
+from twinalign.replay.line_runs import lines_by_values
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
 from twinalign.replay.returned_tuples import returning_as
@@ -27,6 +27,8 @@ from twinalign.replay.returned_tuples import returning_as
 _SECONDS = 6.0
 """Of processor time."""
 _MOST_PARTNERS = 3
+_FIRST = 4
+"""Edits of so many lines are tried first: those whose values are the first that the reference does not compute."""
 _IS_NAMED = 1.0
 Values = Mapping[str, np.ndarray]
 
@@ -92,25 +94,34 @@ def layers_as_wholes(
     """
     unit, named = layer.unit, lines[0]
     theirs = list({id(one.lines[0].theirs): one.lines[0].theirs for one in lines}.values())
-    right_lines = lines_of_known_values(getattr(unit, "steps", ()), layer.lacking)
+    right_lines, others = lines_by_values(getattr(unit, "steps", ()), layer.lacking)
+    places = {**dict.fromkeys(right_lines, 2), **dict.fromkeys(others[:_FIRST], 0)}
     labels = {name.removeprefix("input.").rpartition(".")[0] for name in layer.port}
     wrong_layers = {path.partition(".")[0] for path, label in unit.children if label in labels}
     functions, until = getattr(unit, "functions", ()), time.process_time() + _SECONDS
     for variant, _, _, _ in _candidates(codes_of(functions), theirs):
         if time.process_time() > until:
             return
-        whole = dataclasses.replace(variant, module=named.module, names={**variant.names, **named.names})
+        whole = _in_layer(variant, named.module, {**variant.names, **named.names})
         if not gives_port(whole):
             continue
         codes = code_running(whole, whole.helpers.alone)
         trees = [code.tree for code in theirs]
         edits = ranked_edits(codes, trees)
         given = _given_to_layers(codes, wrong_layers, whole.names)
-        edits.sort(key=lambda edit: (edit.old not in given, (edit.code.file, edit.old.lineno) in right_lines))
+        edits.sort(key=lambda edit: (edit.old not in given, places.get((edit.code.file, edit.old.lineno), 1)))
         edit = fitting_edit(edits, functools.partial(with_edited_function, whole), layer.run)
         if edit is not None:
             yield dataclasses.replace(whole, edit=edit, detail=edit.text)
             return
+
+
+def _in_layer(variant: LinesVariant, module: Any, names: Mapping[str, Any]) -> LinesVariant:
+    """A function in a layer of the reference, where layers that both sides have stay the reference's."""
+    inside = {name for code in variant.helpers.functions for name in code.layers}
+    paired = frozenset(name for name in inside if hasattr(module, str(names.get(name, name))))
+    helpers = dataclasses.replace(variant.helpers, paired=paired)
+    return dataclasses.replace(variant, module=module, names=names, helpers=helpers)
 
 
 def _given_to_layers(codes: Sequence[Code], layers: Container[str], names: Mapping[str, Any]) -> set[ast.AST]:
