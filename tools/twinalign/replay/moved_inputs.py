@@ -13,7 +13,7 @@ def noisy(array: np.ndarray, size: float, generator: np.random.Generator, whole:
 
     Several numbers that are all whole have no rounding: a mask, lengths and positions that are kept as floating point
     stay, since code compares and truncates them, unless `whole` numbers are to be moved as well. Where the noise makes
-    other inputs, they are drawn anew from their own values, and integers and flags are, too. Fractions, all from 0 to 1,
+    other inputs, they are drawn anew from their own values, and integers and flags are, too. Fractions, from 0 to 1,
     stay fractions: code takes probabilities' logarithms, and looks for draws between the steps of a distribution.
     """
     if not size:
