@@ -35,6 +35,8 @@ class Code:
     """Parameters that had one plain value in all calls → that value."""
     is_plain: bool = False
     """Whether it is a method of a class that extends no other, or of a layer that holds no tensor."""
+    extends: str = ""
+    """The name of the class of paddle's that a method's class extends, if it is one that `paddle_spelling` has."""
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Those of a method's object that are plain values."""
     layers: Mapping[str, tuple[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)

@@ -28,6 +28,8 @@ from twinalign.verdict.array_difference import sample_of
 FRAMEWORKS = frozenset({"torch", "paddle", "numpy", "twinalign", "plain_pickles"})
 _OWN_THOUGH = "paddle.vision.models"
 _STANDARD_LIBRARY = str(Path(linecache.__file__).parent)
+_EXTENDED = "LRScheduler", "ClipGradBase"
+"""Classes of paddle's that ports extend, and whose part torch's process can take."""
 _SAMPLES = 1024
 _SAME = 1e-9
 """Two float64 computations from the same inputs agree to this share of the greatest value."""
@@ -66,6 +68,7 @@ class Function:
             a plain value, `["literal", "[1, 2]"]` for a list, tuple or dictionary of such.
         arguments: parameters that had the same plain value in all of its calls → that value.
         is_plain: whether it is a method of a class that extends no other, or of a layer that holds no tensor.
+        extends: name of the class of paddle's that its class extends, if it is a schedule or a way to clip gradients.
         attributes: those of the object of a method that had plain values in its first call → that value.
         layers: those of the object of a method that hold no tensor and are no framework's → the name of their class,
             and their attributes that are plain values.
@@ -79,6 +82,7 @@ class Function:
     globals: dict[str, list[Any]]
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_plain: bool = False
+    extends: str = ""
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
     layers: dict[str, tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=dict)
     has_run: bool = True
@@ -217,8 +221,19 @@ def function_of(frame: FrameType) -> Function:
         for name, layer in _layers_of(owner).items()
         if type(layer).__module__.partition(".")[0] not in FRAMEWORKS and _is_layer_without_tensors(layer)
     }
-    arguments = _plain_arguments(frame)
-    return dataclasses.replace(found, arguments=arguments, is_plain=is_plain, attributes=own, layers=layers)
+    facts: dict[str, Any] = {
+        "arguments": _plain_arguments(frame),
+        "attributes": own,
+        "layers": layers,
+        "is_plain": is_plain,
+    }
+    return dataclasses.replace(found, **facts, extends=_extended(owner))
+
+
+def _extended(owner: Any) -> str:
+    bases = type(owner).__mro__[1:2]
+    known = [base.__name__ for base in bases if base.__module__.startswith("paddle.") and base.__name__ in _EXTENDED]
+    return known[0] if known else ""
 
 
 def _plain_attributes(owner: Any) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class Helpers:
 
     @functools.cached_property
     def classes(self) -> dict[str, list[Code]]:
-        """Methods of the port's classes that extend no other, and of layers that hold no tensor, by the class's name.
+        """Methods of the port's classes that extend no other, or a schedule or clipping of paddle's, and of layers that
+        hold no tensor, by the class's name.
 
         All are known that make one, be it that it needs nothing.
         """
@@ -38,7 +39,7 @@ class Helpers:
         for code in self.functions:
             if code.name.count(".") == 1:
                 found.setdefault(code.name.partition(".")[0], []).append(code)
-        found = {name: codes for name, codes in found.items() if any(code.is_plain for code in codes)}
+        found = {name: codes for name, codes in found.items() if any(code.is_plain or code.extends for code in codes)}
         made = {
             name
             for name, codes in found.items()

@@ -42,7 +42,8 @@ def definitions(helpers: Helpers, lines: Sequence[ast.AST]) -> Iterator[CodeType
                 waiting.append(function.names)
                 yield function.made
                 continue
-            tree = ast.parse(f"class {HELPER}{name}: pass").body[0]
+            base = next((f"({PADDLE}.{code.extends})" for code in classes[name] if code.extends), "")
+            tree = ast.parse(f"class {HELPER}{name}{base}: pass").body[0]
             methods = [_function(code, helpers, code.tree.name) for code in classes[name]]
             called = (
                 ast.parse("__call__ = forward").body

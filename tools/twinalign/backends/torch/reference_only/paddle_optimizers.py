@@ -6,9 +6,21 @@ from typing import Any
 
 import torch
 
-from twinalign.backends.torch.reference_only.paddle_schedules import SCHEDULES, Schedule
+from twinalign.backends.torch.reference_only.paddle_schedules import SCHEDULES, LRScheduler
 
-Clip = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+Pairs = list[tuple[torch.Tensor, torch.Tensor]]
+"""Parameters and their gradients."""
+Clip = Callable[[Pairs], Pairs]
+
+
+class ClipGradBase:
+    """What ports extend to clip gradients in a way of their own."""
+
+    def __call__(self, pairs: Pairs) -> Pairs:
+        return self._dygraph_clip(pairs)
+
+    def _dygraph_clip(self, pairs: Pairs) -> Pairs:
+        raise NotImplementedError
 
 
 class RMSProp(torch.optim.Optimizer):
@@ -78,13 +90,13 @@ def _made(
     **settings: Any,
 ) -> torch.optim.Optimizer:
     """An optimizer of one of torch's kinds, with paddle's rate, which may be a schedule, and its clipping."""
-    rate = learning_rate() if isinstance(learning_rate, Schedule) else float(learning_rate)
+    rate = learning_rate() if isinstance(learning_rate, LRScheduler) else float(learning_rate)
     optimizer: torch.optim.Optimizer = kind(
         _groups(parameters, weight_decay, apply_decay_param_fun), lr=rate, **settings
     )
     for group in optimizer.param_groups:
         group["lr"] = rate * group["factor"]
-    if isinstance(learning_rate, Schedule):
+    if isinstance(learning_rate, LRScheduler):
         learning_rate.drive(optimizer)
     setattr(optimizer, "_learning_rate", learning_rate)  # noqa: B010 - what paddle's keep it as
     if grad_clip is not None:
@@ -99,7 +111,7 @@ def _clip_at_each_step(optimizer: torch.optim.Optimizer, clip: Clip) -> None:
     def before(*_: Any) -> None:
         held = [one for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
         kept[:] = [(one, one.grad) for one in held]
-        for one, clipped in zip(held, clip([one.grad for one in held]), strict=True):
+        for one, clipped in clip(list(kept)):
             one.grad = clipped
 
     def after(*_: Any) -> None:
@@ -157,17 +169,17 @@ def _adagrad(learning_rate: Any, epsilon: float = 1e-6, parameters: Sequence[Any
 
 
 def _clip_by_value(max: float, min: float | None = None) -> Clip:
-    return lambda gradients: [one.clamp(-max if min is None else min, max) for one in gradients]
+    return lambda pairs: [(one, gradient.clamp(-max if min is None else min, max)) for one, gradient in pairs]
 
 
 def _clip_by_norm(clip_norm: float) -> Clip:
-    return lambda gradients: [one * (clip_norm / one.norm().clamp(min=clip_norm)) for one in gradients]
+    return lambda pairs: [(one, gradient * (clip_norm / gradient.norm().clamp(clip_norm))) for one, gradient in pairs]
 
 
 def _clip_by_global_norm(clip_norm: float, group_name: str = "", auto_skip_clip: bool = False) -> Clip:
-    def clip(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        norm = torch.stack([one.norm() for one in gradients]).norm()
-        return [one * (clip_norm / norm.clamp(min=clip_norm)) for one in gradients]
+    def clip(pairs: Pairs) -> Pairs:
+        norm = torch.stack([gradient.norm() for _, gradient in pairs]).norm()
+        return [(one, gradient * (clip_norm / norm.clamp(clip_norm))) for one, gradient in pairs]
 
     return clip
 
@@ -187,3 +199,5 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
     **SCHEDULES,
 }
 """What a training is made of, by the names of paddle's classes; what torch has no word for raises an error."""
+EXTENDED = {"LRScheduler": LRScheduler, "ClipGradBase": ClipGradBase}
+"""Classes of paddle's that ports extend."""

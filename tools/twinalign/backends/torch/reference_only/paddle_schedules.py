@@ -15,26 +15,24 @@ Rate = Callable[[float, int], float]
 """Of the first rate and the number of steps, 0 at first."""
 
 
-class Schedule:
-    """A rate that `step` moves on; called, it gives the present one.
+class LRScheduler:
+    """A rate that `step` moves on; called, it gives the present one. A port's own schedules give it by `get_lr`.
 
     Attributes:
         base_lr, last_lr, last_epoch: as paddle names the first rate, the present one and the number of steps.
-        optimizers: those whose rates it sets, as multiples of its own.
     """
 
-    def __init__(self, learning_rate: float, rate: Rate) -> None:
+    def __init__(self, learning_rate: float = 0.1, last_epoch: int = -1, verbose: bool = False) -> None:
         self.base_lr = float(learning_rate)
-        self._rate = rate
-        self.optimizers: list[torch.optim.Optimizer] = []
-        self.last_epoch = -1
+        self._optimizers: list[torch.optim.Optimizer] = []
+        self.last_epoch = last_epoch
         self.step()
 
     def __call__(self) -> float:
         return self.last_lr
 
     def get_lr(self) -> float:
-        return self._rate(self.base_lr, self.last_epoch)
+        raise NotImplementedError
 
     def step(self, epoch: int | None = None) -> None:
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
@@ -42,14 +40,25 @@ class Schedule:
 
     def drive(self, optimizer: torch.optim.Optimizer) -> None:
         """Set the rate of each of its groups, as a multiple of its own, from now on."""
-        self.optimizers.append(optimizer)
+        self._optimizers.append(optimizer)
         self._set(self.last_lr)
 
     def _set(self, rate: float) -> None:
         self.last_lr = rate
-        for optimizer in self.optimizers:
+        for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["factor"]
+
+
+class Schedule(LRScheduler):
+    """One of paddle's own, by its formula."""
+
+    def __init__(self, learning_rate: float, rate: Rate) -> None:
+        self._rate = rate
+        super().__init__(learning_rate)
+
+    def get_lr(self) -> float:
+        return self._rate(self.base_lr, self.last_epoch)
 
 
 class _OnPlateau(Schedule):
@@ -89,12 +98,12 @@ def _warmup(learning_rate: Any, warmup_steps: int, start_lr: float, end_lr: floa
     def rate(base: float, epoch: int) -> float:
         if epoch < warmup_steps:
             return (end_lr - start_lr) * epoch / warmup_steps + start_lr
-        if not isinstance(learning_rate, Schedule):
+        if not isinstance(learning_rate, LRScheduler):
             return base
         learning_rate.step(epoch - warmup_steps)
         return learning_rate()
 
-    return Schedule(end_lr if isinstance(learning_rate, Schedule) else learning_rate, rate)
+    return Schedule(end_lr if isinstance(learning_rate, LRScheduler) else learning_rate, rate)
 
 
 def _step(step_size: int, gamma: float = 0.1) -> Rate:

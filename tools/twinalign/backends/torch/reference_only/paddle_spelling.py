@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from twinalign.backends.torch import optimizers
 from twinalign.backends.torch.reference_only.paddle_functions import KEYWORDS, OWN, type_of
-from twinalign.backends.torch.reference_only.paddle_optimizers import OPTIMIZERS, name_of
+from twinalign.backends.torch.reference_only.paddle_optimizers import EXTENDED, OPTIMIZERS, name_of
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 
 _WITHOUT_MEANING = ("name", "data_format", "place", "stop_gradient", "inplace")
@@ -69,6 +69,8 @@ class Paddle:
     def __getattr__(self, name: str) -> Any:
         if name in _CONTAINERS:
             return self
+        if name in EXTENDED:
+            return EXTENDED[name]
         if name == "utils":
             return torch.nn.utils
         if isinstance(known := getattr(torch, name, None), (torch.dtype, float)):
