@@ -2,13 +2,18 @@
 
 import ast
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _KINS = (("mean", "sum", "max", "min", "amax", "amin"), ("maximum", "minimum"), ("abs", "square", "sqrt"),
          ("exp", "log", "log1p"), ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("argmax", "argmin"),
          ("zeros", "ones", "zeros_like", "ones_like"), ("relu", "relu6", "silu", "gelu", "sigmoid"),
          ("floor", "ceil", "round"), ("real", "imag"), ("softmax", "log_softmax"), ("cumsum", "cumprod"),
          ("triu", "tril"), ("std", "var"), ("numel", "sum"))  # fmt: skip
+_REDUCING = (
+    "mean", "sum", "max", "min", "amax", "amin", "std", "var", "prod", "norm", "logsumexp", "argmax", "argmin", "any",
+    "all", "median",
+)  # fmt: skip
+_AXIS = "axis", "dim"
 _OF_ANY_ORDER = "min", "max", "minimum", "maximum", "add", "multiply", "logical_and", "logical_or"
 _TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 
@@ -32,6 +37,37 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
         yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
     for at in range(len(node.keywords)):
         yield ast.Call(node.func, node.args, [*node.keywords[:at], *node.keywords[at + 1 :]])
+
+
+def axes_in(nodes: Iterable[ast.AST]) -> list[ast.expr]:
+    """What calls among nodes reduce or join along, as plain numbers, each once."""
+    found: dict[str, ast.expr] = {}
+    for node in nodes:
+        given = [one.value for one in getattr(node, "keywords", ()) if one.arg in _AXIS]
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _REDUCING:
+            given += node.args
+        found |= {ast.dump(one): one for one in given if _is_of_whole_numbers(one)}
+    return list(found.values())
+
+
+def _is_of_whole_numbers(node: ast.expr) -> bool:
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return False
+    return bool(value != ()) and all(
+        type(one) is int for one in (value if isinstance(value, (tuple, list)) else [value])
+    )
+
+
+def with_axes(node: ast.expr, axes: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """A reduction along some axes, in place of all."""
+    if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in _REDUCING:
+        return
+    given = [*node.args, *(one.value for one in node.keywords if one.arg in _AXIS)]
+    if not any(map(_is_of_whole_numbers, given)):
+        for axis in axes:
+            yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword("axis", axis)])
 
 
 def _of_call_of_operation(node: ast.Call) -> Iterator[ast.expr]:

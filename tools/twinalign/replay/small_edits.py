@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from twinalign.replay.call_edits import given_to, of_call, sizes_of_two, with_given
+from twinalign.replay.call_edits import axes_in, given_to, of_call, sizes_of_two, with_axes, with_given
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_spelling import OF_REFERENCE
@@ -56,7 +56,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     modules = _modules(scope)
     nodes = [node for node in expressions(parts) if not isinstance(node, ast.Name) or node.id not in modules]
     known = list(dict.fromkeys((*numbers_in(nodes), *numbers_in(theirs))))
-    texts = texts_in(theirs)
+    texts, reduced = texts_in(theirs), axes_in((*theirs, *scope))
     every = [node for node in (*nodes, *scope) if isinstance(node, ast.Name) and node.id not in modules]
     read = {node.id: None for node in every if _is_read(node)}
     # What the function makes and never reads may have been meant first of all.
@@ -65,7 +65,8 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     for node in nodes:
         yield from ((node, placed(new, node)) for new in _of_constant(node, known) if id(node) not in axes)
     for node in nodes:
-        others = (*_of_operation(node, modules), *of_call(node), *_of_list(node), *_of_place(node, scope, texts))
+        calls = (*of_call(node), *with_axes(node, reduced))
+        others = (*_of_operation(node, modules), *calls, *_of_list(node), *_of_place(node, scope, texts))
         yield from ((node, placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:
         yield from (
