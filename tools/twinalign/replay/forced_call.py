@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from types import CodeType
@@ -166,6 +167,12 @@ class ForcedCall:
         if name in self.differences or name in self.wanted:
             self.port[name] = np.array(port)
         return found
+
+
+def is_joined(tensors: Sequence[Any], partner: Call) -> bool:
+    """Whether a layer is given what its partner is in another number of tensors: one that stacks a list of them."""
+    sizes = [sum(math.prod(one.shape) for one in side) for side in (tensors, partner.inputs)]
+    return len(tensors) != len(partner.inputs) and sizes[0] == sizes[1] > 0
 
 
 def is_packed(layer: Any, tensors: Sequence[Any], partner: Call) -> bool:

@@ -98,3 +98,25 @@ def _like(item: Any, members: Mapping[str, Any]) -> Any:
         else:
             object.__setattr__(found, key, member)
     return found
+
+
+def unstacked(
+    arguments: tuple, skeleton: Sequence[Any], shapes: Sequence[Sequence[int]], is_tensor: Callable[[Any], bool]
+) -> tuple:
+    """Arguments with a list of tensors in place of one that is a stack of them, where the skeleton has a list.
+
+    Args:
+        skeleton: other arguments of the same call, without their tensors.
+        shapes: of the tensors that stood in it.
+    """
+    made = list(arguments)
+    for at, (given, known) in enumerate(zip(arguments, skeleton, strict=False)):
+        if not is_tensor(given) or not isinstance(known, (list, tuple)):
+            continue
+        if not known or not all(isinstance(one, Place) for one in known):
+            continue
+        size, part = list(given.shape), list(shapes[known[0].number])
+        axes = [axis for axis, many in enumerate(size) if many == len(known) and size[:axis] + size[axis + 1 :] == part]
+        if axes:
+            made[at] = list(given.unbind(axes[-1]))
+    return tuple(made)

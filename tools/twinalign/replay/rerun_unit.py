@@ -18,7 +18,7 @@ from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
 from twinalign.replay.layouts import Layout, layout_by_shape
 from twinalign.replay.moved_inputs import noisy
-from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.nested_tensors import put_together, take_apart, unstacked
 from twinalign.replay.path_names import child_names
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.table_lines import values_of_port
@@ -340,9 +340,18 @@ class _Children:
     def around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         waiting = self._waiting.get(self._prefix + path if path else "")
         if not waiting or (layer is self._unit.module):
-            return forward(*arguments, **keywords)
+            return forward(*self._as_called(self._prefix + path, arguments), **keywords)
         with rewriting().unnoticed():
             return self._recorded(waiting.pop(0), arguments, keywords)
+
+    def _as_called(self, path: str, arguments: tuple) -> tuple:
+        """The arguments in the containers in which the reference hands them on, of which a port stacks some."""
+        recorded = self._unit._pass
+        known = next((call for call in recorded.stack.calls if call.path == path), None)
+        if known is None:
+            return arguments
+        shapes = [one.shape for one in known.inputs]
+        return unstacked(arguments, recorded.signatures[known.number].again()[0], shapes, self._unit.backend.is_tensor)
 
     def _recorded(self, child: Call, arguments: tuple, keywords: dict) -> Any:
         backend = self._unit.backend
