@@ -252,8 +252,9 @@ def pair_by_position(
     reference: _Matchables, paddle: _Matchables, colours: _Colours, runs: tuple[Run, Run] | None = None
 ) -> dict[str, str]:
     """Pair the matchables of each colour: those in branches of one name first, then frozen with frozen ones; among
-    these by the numbers in their paths if both sides have the same ones, or by the first of them, that of a block; then
-    those between the same pairs and of the same last name first, then by order, or by the words of their names.
+    these in modules of the same layers; among these by the numbers in their paths if both sides have the same ones, or
+    by the first of them, that of a block; then those between the same pairs and of the same last name first, then by
+    order, or by the words of their names.
 
     The order is that of their first calls, without `runs` that of their registration: independent calls may come in any
     order. What is left where the sides have different numbers of them is not paired.
@@ -266,12 +267,13 @@ def pair_by_position(
     }
     orders = [_in_order(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
     gaps = [_gaps(order, set(fixed)) for order, fixed in zip(orders, (pairs, pairs.values()), strict=True)]
-    branches = branches_of(reference, paddle)
+    branches, modules = branches_of(reference, paddle), [_modules(side) for side in (reference, paddle)]
     facts = [
         {
             u.name: {
                 "branch": branches[number][u.name],
                 "trained": u.is_trained,
+                "module": modules[number][u.name],
                 "numbers": _numbers(u.name),
                 "block": _numbers(u.name)[:1],
                 "gap": gaps[number][u.name],
@@ -285,14 +287,14 @@ def pair_by_position(
     telling = {
         (colour, fact)
         for colour, names in groups[0].items()
-        for fact in ("branch", "trained", "numbers", "block")
+        for fact in ("branch", "trained", "module", "numbers", "block")
         if Counter(facts[0][name][fact] for name in names)
         == Counter(facts[1][name][fact] for name in groups[1].get(colour, ()))
     }
     kinds = ("branch", "trained"), ("branch",), ("trained",), ()
     of_numbers = ("numbers", "name"), ("numbers",), ("block", "name"), ("block",)
     places = (*of_numbers, ("gap", "name"), ("gap",), ("name",), ())
-    for wanted in ((*kind, *place) for kind in kinds for place in places):
+    for wanted in ((*kind, *module, *place) for kind in kinds for module in (("module",), ()) for place in places):
         left: tuple[dict[Any, list[str]], dict[Any, list[str]]] = ({}, {})
         for side, (order, taken) in enumerate(zip(orders, (set(pairs), set(pairs.values())), strict=True)):
             for name in order:
@@ -313,6 +315,16 @@ def _in_order(matchables: _Matchables, run: Run | None) -> list[str]:
     for number, call in enumerate(run.calls if run else ()):
         first.setdefault(call["path"], number)
     return [u.name for u in sorted(matchables, key=lambda u: first.get(u.path, len(first)))]
+
+
+def _modules(side: _Matchables) -> dict[str, tuple[str, ...]]:
+    """Of each name, what all layers of its module are: one of the model's own parts, which may have parts itself."""
+    paths = [u.name.split(".") for u in side]
+    shared = next((at for at, parts in enumerate(zip(*paths, strict=False)) if len({*parts}) > 1), 0)
+    held: dict[str, list[str]] = {}
+    for u, path in zip(side, paths, strict=True):
+        held.setdefault(path[shared], []).append(str(u.signature))
+    return {u.name: tuple(sorted(held[path[shared]])) for u, path in zip(side, paths, strict=True)}
 
 
 def _numbers(name: str) -> tuple[str, ...]:
