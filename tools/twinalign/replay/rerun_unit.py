@@ -16,7 +16,7 @@ from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.replay.case_run import KeptState, in_evaluation_mode, is_whole, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
-from twinalign.replay.layouts import Layout, layout_by_shape
+from twinalign.replay.layouts import Layout, inverted, layout_by_shape
 from twinalign.replay.moved_inputs import noisy
 from twinalign.replay.nested_tensors import put_together, take_apart, unstacked
 from twinalign.replay.path_names import child_names
@@ -364,6 +364,8 @@ class _Children:
             if theirs not in ([], [list(tensor.shape)]) and name in self._unit.first:
                 form = layout_by_shape(backend.to_array(tensor), self._unit.first[name])
                 tensor = tensor if form is None else form.tensor_to_reference(tensor)
+            elif name in self._unit.held and inverted(backend.to_array(tensor), self._unit.first[name]):
+                tensor = (tensor == 0).to(tensor.dtype)  # a mask in the port's sense, in which its own layer takes it
             self.values[name] = self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []
         for i, described in enumerate(child.outputs):
