@@ -5,7 +5,7 @@ stand in the order of the modules that both packages have: `process`, `tensors`,
 `training`, `distributed`. The implementations say only what is particular to their framework.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -249,6 +249,12 @@ class Backend(Protocol):
 
     def distance(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
         """Euclidean distance of two lists of tensors, given as pairs of equal shapes; summed up in float64."""
+
+    def following(self, conventions: Collection[str]) -> AbstractContextManager[None]:
+        """Inside the block torch does what these accepted conventions of paddle's are, by their ids.
+
+        `bn_running_var_biased`: running variances take in the biased variance of a batch.
+        """
 
     # attaching: a trainer of the user's own, seen from outside
 

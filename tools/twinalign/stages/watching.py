@@ -61,6 +61,8 @@ def run_training(
 ) -> Curves:
     """Let the case train, and return its own curves together with those recorded by hooks.
 
+    The reference follows the conventions that the case accepts: else they would show in every evaluation in between.
+
     Args:
         model: with its weights; changed in place.
         names: the reference's names and layouts of this side's tensors.
@@ -76,7 +78,7 @@ def run_training(
     """
     watch = _Watch(backend, model, names, plan or TrainingPlan(), on_step, TrainingRecord(place))
     watch.at_once = at_once
-    with watch.watching(), around(model):
+    with watch.watching(), around(model), backend.following(case.accept):
         outcomes = case.train(framework, model, watch.record, steps)
     watch.finish()
     told = watch.record.told
