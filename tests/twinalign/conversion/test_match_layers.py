@@ -553,3 +553,17 @@ def test_layers_of_other_names_meet_in_the_block_of_the_same_number_whenever_the
     pairs = pair_by_position(reference, paddle, (coloured(reference), coloured(paddle)))
     assert {mine[2] + other[2] for mine, other in pairs.items()} == {"00", "11"}
     assert len(pairs) == 6
+
+
+def test_layers_meet_in_modules_of_the_same_layers():
+    def named(*names):
+        kinds = {"fc": "gate", "linear": "gate", "ctx": "context", "condition": "context"}
+        return [Matchable(name, name, "linear", (kinds.get(name.rpartition(".")[2], "norm"), ()), ()) for name in names]
+
+    # By order and by the words of their names `attn_gate` would be `enrich.gate`.
+    reference = named("enrichment.ctx", "enrichment.glu.fc", "enrichment.norm", "attn_gate.glu.fc", "attn_gate.norm")
+    paddle = named("enrich.condition", "after.linear", "after.ln", "enrich.gate.linear", "enrich.gate.ln")
+    colours = tuple({u.name: str(u.signature) for u in side} for side in (reference, paddle))
+    pairs = pair_by_position(reference, paddle, colours)
+    assert pairs["enrichment.glu.fc"] == "enrich.gate.linear"
+    assert pairs["attn_gate.norm"] == "after.ln"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 from types import CodeType
 
 from twinalign.replay.aligned_code import Code, parsed
 from twinalign.replay.helpers import Helpers
-from twinalign.replay.line_spelling import HELPER
+from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE
 from twinalign.replay.own_definitions import definitions
+from twinalign.replay.wrong_unit import paddle_spelling
 
 
 def function(source: str, name: str, **names: str) -> Code:
@@ -69,3 +71,34 @@ def test_a_method_that_is_called_alone_and_in_its_class_is_spelled_once_for_each
     helpers = Helpers({}, codes)
     one, other = defined(helpers, lines), defined(helpers, lines)
     assert one["Ids_next"] is other["Ids_next"]
+
+
+def test_a_layer_that_the_reference_lacks_has_its_own_settings() -> None:
+    code = function("def forward(self, x):\n    return self.near(x) + self.far(x)\n", "Net.forward")
+    layers = {"near": ("Wave", {"octaves": 2}), "far": ("Wave", {"octaves": 4})}
+    code = dataclasses.replace(code, name="Net_forward", layers=layers)
+    wave = function("def forward(self, x):\n    return self.octaves * x\n", "Wave.forward")
+    helpers = Helpers({"Wave": "Encoding"}, [code, dataclasses.replace(wave, attributes={"octaves": 2})])
+    scope = {ATTRIBUTE: lambda value, name, *usual: getattr(value, name, *usual), IMPORTED: importlib.import_module}
+    for made in definitions(helpers, [ast.parse(f"y = {HELPER}Net_forward(self, x)")]):
+        exec(made, scope)
+    assert scope[f"{HELPER}Net_forward"](None, 10) == 60
+    both = dataclasses.replace(helpers, paired=frozenset({"near", "far"}))
+    assert defined(both, f"y = {HELPER}Net_forward(self, x)").keys() == {"Net_forward"}
+
+
+def test_a_schedule_of_the_ports_own_is_one_in_torch() -> None:
+    codes = [
+        function("def __init__(self, base):\n    self.warm = 4\n    super().__init__(base)\n", "Warm.__init__"),
+        function("def get_lr(self):\n    return self.base_lr * min(1.0, self.last_epoch / self.warm)\n", "Warm.get_lr"),
+    ]
+    helpers = Helpers({}, [dataclasses.replace(code, extends="LRScheduler") for code in codes])
+    scope = {PADDLE: paddle_spelling().PADDLE, ATTRIBUTE: getattr}
+    for made in definitions(helpers, [ast.parse(f"y = {HELPER}Warm(0.1)")]):
+        exec(made, scope)
+    schedule = scope[f"{HELPER}Warm"](0.8)
+    rates = []
+    for _ in range(6):
+        rates.append(schedule())
+        schedule.step()
+    assert rates == [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 0.8]

@@ -121,3 +121,24 @@ def test_what_changes_nothing_or_cannot_run_is_not_tried() -> None:
     edits = [ast.unparse(new) for _, new in plain_edits(tree.body, (), ast.walk(tree))]
     assert "x * 0.5" not in edits
     assert not [one for one in edits if "np + 1" in one or one.startswith(("y.mean", "x.mean"))]
+
+
+@pytest.mark.parametrize(
+    ("line", "theirs", "meant"),
+    [
+        ("error.mean()", "torch.mean(error, dim=(1, 2, 3))", "error.mean(axis=(1, 2, 3))"),
+        ("x / x.std()", "(x - x.mean(0)) / x.std(0, unbiased=False)", "x.std(axis=0)"),
+    ],
+)
+def test_a_reduction_is_along_some_axes(line: str, theirs: str, meant: str) -> None:
+    tree, other = ast.parse(line), ast.parse(theirs)
+    assert meant in [ast.unparse(new) for _, new in plain_edits([tree], ast.walk(other), ())]
+
+
+def test_a_reduction_along_an_axis_gets_no_second_one() -> None:
+    tree, other = ast.parse("x.mean(axis=1)"), ast.parse("x.mean(dim=0)")
+    assert not any(
+        "axis=0" in ast.unparse(new)
+        for _, new in plain_edits([tree], ast.walk(other), ())
+        if "axis=1" in ast.unparse(new)
+    )
