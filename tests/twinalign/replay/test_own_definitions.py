@@ -7,6 +7,10 @@ import dataclasses
 import importlib
 from types import CodeType
 
+import numpy as np
+import pytest
+import torch
+
 from twinalign.replay.aligned_code import Code, parsed
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE
@@ -102,3 +106,12 @@ def test_a_schedule_of_the_ports_own_is_one_in_torch() -> None:
         rates.append(schedule())
         schedule.step()
     assert rates == [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 0.8]
+
+
+def test_what_computes_with_arrays_is_given_arrays_and_gives_tensors() -> None:
+    on_arrays = paddle_spelling().PADDLE.on_arrays
+    tensor = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    found = on_arrays(lambda x, scale: {"deviation": x.std(), "scaled": [x * scale]}, tensor, scale=2.0)
+    assert found["deviation"].item() == pytest.approx(np.std([1.0, 2.0, 4.0]))  # numpy's, which is not torch's
+    assert torch.equal(found["scaled"][0], 2.0 * tensor)
+    assert isinstance(on_arrays(lambda x: x + 1, np.ones(2)), np.ndarray)

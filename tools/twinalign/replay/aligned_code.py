@@ -41,6 +41,8 @@ class Code:
     """Those of a method's object that are plain values."""
     layers: Mapping[str, tuple[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
     """Those of a method's object that hold no tensor → the name of their class, and their plain attributes."""
+    of_arrays: bool = False
+    """Whether it computes with numpy's arrays."""
     makes_no_graph: bool = False
     """Whether `no_grad` decorates it."""
     has_run: bool = True

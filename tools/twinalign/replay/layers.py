@@ -15,7 +15,6 @@ from twinalign.case.definition import Case
 from twinalign.files.recordings import save_npz
 from twinalign.replay.aligned_code import last_part
 from twinalign.replay.case_run import MOVED, PLAIN, CaseRun
-from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
@@ -24,6 +23,7 @@ from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.repeating import NotRepeatedError, not_repeated
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
+from twinalign.replay.shared_values import narrowed_down
 from twinalign.replay.table_lines import constructor_of
 from twinalign.replay.wrong_unit import constants_in_float32, phase_of
 from twinalign.verdict.allowances import ALWAYS, resolve

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.code_lines import leads_to_known
 from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.shared_values import leads_to_known
 from twinalign.verdict.array_difference import Difference, difference
 
 NOTHING = 1e-12

@@ -272,7 +272,7 @@ def values_under(run: Callable[..., Mapping[str, Any]], variant: Any, moved: flo
 
 def codes_of(functions: Sequence[Mapping[str, Any]]) -> list[Code]:
     """The port's own functions, from `code_lines.Function` in JSON."""
-    more = ("globals", "arguments", "is_plain", "extends", "attributes", "layers", "has_run")
+    more = ("globals", "arguments", "is_plain", "extends", "attributes", "layers", "of_arrays", "has_run")
     found = (
         parsed(f["source"], f["file"], f["line"], f["name"], "paddle", **{key: f[key] for key in more if key in f})
         for f in functions

@@ -21,7 +21,8 @@ from twinalign.backends.torch.reference_only.operations import (
     Value,
     atoms,
 )
-from twinalign.replay.code_lines import Print, print_of, same_as_one_of
+from twinalign.replay.code_lines import Print, print_of
+from twinalign.replay.shared_values import same_as_one_of
 from twinalign.replay.wrong_unit import rewriting
 
 Ends = Mapping[tuple[str, int], bool]

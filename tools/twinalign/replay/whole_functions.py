@@ -217,13 +217,18 @@ def _as_a_whole(theirs: Code, ours: Code, known: Sequence[Code], classes: Mappin
     name = ours.name.replace(".", "_")
     tree = returning_as(theirs.tree, ours.tree)
     alone = ours if (name, tree) == (ours.name, ours.tree) else dataclasses.replace(ours, name=name, tree=tree)
-    call = ast.Return(ast.Call(ast.Name(name, ast.Load()), *given))
+    called = ast.Name(name, ast.Load())
+    call = ast.Return(ast.Call(called, *given))
+    if ours.of_arrays:
+        on_arrays = ast.Attribute(ast.Name("paddle", ast.Load()), "on_arrays", ast.Load())
+        call = ast.Return(ast.Call(on_arrays, [called, *given[0]], given[1]))
     place = {"lineno": ours.tree.lineno, "end_lineno": ours.tree.end_lineno, "col_offset": 0, "end_col_offset": 0}
     for node in ast.walk(call):
         if isinstance(node, (ast.expr, ast.stmt)):
             for field, value in place.items():
                 setattr(node, field, value)
-    caller = Code(theirs.tree, ours.file, ours.name, {name: ["name", f"port.{name}"]})
+    names = {name: ["name", f"port.{name}"], "paddle": ["name", "paddle"]}
+    caller = Code(theirs.tree, ours.file, ours.name, names)
     line = Difference(theirs, caller, (id(theirs.tree.body[0]), "before"), theirs.tree, call)
     known_defaults, own = _defaults(theirs), _defaults(ours)
     defaults = [

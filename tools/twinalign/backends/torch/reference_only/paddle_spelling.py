@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -71,6 +72,8 @@ class Paddle:
             return self
         if name in EXTENDED:
             return EXTENDED[name]
+        if name == "on_arrays":
+            return on_arrays
         if name == "utils":
             return torch.nn.utils
         if isinstance(known := getattr(torch, name, None), (torch.dtype, float)):
@@ -127,6 +130,26 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str, *us
     if name == "saved_tensor" and hasattr(value, "saved_tensors"):  # of an autograd function's context
         return lambda: value.saved_tensors
     return getattr(value, name, *usual)
+
+
+def on_arrays(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """What a function of the port's that computes with numpy's arrays gives where the reference has tensors."""
+    has_tensors = any(isinstance(one, torch.Tensor) for one in (*given, *named.values()))
+    arrays = [_as_array(one) for one in given], {name: _as_array(one) for name, one in named.items()}
+    found = function(*arrays[0], **arrays[1])
+    return _as_tensors(found) if has_tensors else found
+
+
+def _as_array(value: Any) -> Any:
+    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def _as_tensors(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return torch.as_tensor(value)
+    if type(value) in (tuple, list):
+        return type(value)(map(_as_tensors, value))
+    return {name: _as_tensors(one) for name, one in value.items()} if type(value) is dict else value
 
 
 def _call_of_cell(cell: Any, *given: Any, **keywords: Any) -> Any:
