@@ -13,7 +13,8 @@ import pytest
 
 from twinalign.backends.paddle import backend as paddle_backend
 from twinalign.recorder.recorder import RunSettings
-from twinalign.replay.code_lines import OwnCode, narrowed_down, print_of
+from twinalign.replay.code_lines import OwnCode, print_of
+from twinalign.replay.shared_values import narrowed_down
 from twinalign.reports.fault_facts import facts
 from twinalign.search.locator import locate
 
