@@ -18,6 +18,7 @@ from twinalign.replay.case_run import MOVED, PLAIN, CaseRun
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
+from twinalign.replay.layouts import Inverted
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
@@ -121,6 +122,11 @@ def _restore(worker: Any, reference: ReferencePass) -> None:
         worker.restore_weights(reference.run.model, reference.run.weights)
 
 
+def _is_opposite(place: str, form: Any) -> bool:
+    """Whether the port is given a mask in the opposite sense."""
+    return place.startswith("input.") and isinstance(form, Inverted) and {form.port.kind, form.reference.kind} == {"b"}
+
+
 def _form(call: Call, ended: bool) -> tuple[str, list[list[int]]]:
     return call.path, [tensor.shape for tensor in (*call.inputs, *(call.outputs if ended else ()))]
 
@@ -170,6 +176,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,
         "forms": [place.replace(own, "output.") for place in unit.layouts if place.startswith(own)],
+        "opposite": [int(place.split(".")[2]) for place, form in unit.layouts.items() if _is_opposite(place, form)],
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),

@@ -112,6 +112,12 @@ class RerunUnit:
             return None
         return RerunUnit(self._pass, self._report, self._folder, phase)
 
+    @property
+    def opposite(self) -> list[int]:
+        """Places of the arguments that the port is given as masks of the opposite sense."""
+        given = self._pass.signatures[self._call.number].again()[0]
+        return [at for at, one in enumerate(given) if getattr(one, "number", None) in self._report["opposite"]]
+
     def tables(self) -> dict[str, tuple[str, Any]]:
         """Tensors that the port's layer does not store, as `values_of_port` gives them."""
         if self.module is None or not (self._folder / f"{self._call.number}_tables.npz").is_file():

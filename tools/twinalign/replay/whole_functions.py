@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from twinalign.replay.aligned_code import Code, Difference, last_part, line_of, own_attribute
+from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.function_edits import edit_of_function
 from twinalign.replay.helper_edits import code_running, fitting_edit, ranked_edits, with_edited_function
 from twinalign.replay.helpers import Helpers
@@ -103,6 +104,7 @@ def layers_as_wholes(
         if time.process_time() > until:
             return
         whole = _in_layer(variant, named.module, {**variant.names, **named.names})
+        whole = _with_opposite(whole, getattr(unit, "opposite", ()))
         if not gives_port(whole):
             continue
         codes = code_running(whole, whole.helpers.alone)
@@ -122,6 +124,19 @@ def _in_layer(variant: LinesVariant, module: Any, names: Mapping[str, Any]) -> L
     paired = frozenset(name for name in inside if hasattr(module, str(names.get(name, name))))
     helpers = dataclasses.replace(variant.helpers, paired=paired)
     return dataclasses.replace(variant, module=module, names=names, helpers=helpers)
+
+
+def _with_opposite(whole: LinesVariant, places: Sequence[int]) -> LinesVariant:
+    """What a layer computes, with masks of the opposite sense: so are they in the port."""
+    line = whole.lines[0]
+    names = [one.arg for one in line.theirs.tree.args.args][1:]
+    opposite = {names[place] for place in places if place < len(names)}
+    if not opposite or line.new is None or not is_forward(line.theirs) or not is_forward(line.ours):
+        return whole
+    given = [one for one in ast.walk(line.new) if isinstance(one, ast.Name) and one.id in opposite]
+    inverted: dict[ast.AST, ast.expr] = {one: ast.copy_location(ast.UnaryOp(ast.Invert(), one), one) for one in given}
+    new = ast.fix_missing_locations(with_nodes(line.new, inverted))
+    return dataclasses.replace(whole, lines=(dataclasses.replace(line, new=new), *whole.lines[1:]))
 
 
 def _given_to_layers(codes: Sequence[Code], layers: Container[str], names: Mapping[str, Any]) -> set[ast.AST]:
