@@ -158,3 +158,20 @@ def test_what_torch_has_no_word_for_raises() -> None:
         PADDLE.optimizer.SGD(parameters=weights, weight_decay=object())
     with pytest.raises(NotImplementedError, match=r"a group of parameters with \['beta1'\]"):
         PADDLE.optimizer.Adam(parameters=[{"params": weights, "beta1": 0.5}])
+
+
+def test_the_statistics_of_a_batch_norm_are_among_its_parameters_as_in_paddle() -> None:
+    ours = paddle.nn.Sequential(paddle.nn.Linear(2, 3), paddle.nn.BatchNorm1D(3))
+    theirs = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    shapes = [[*one.shape][::-1] for one in ours.parameters()]
+    assert [[*one.shape] for one in attribute({}, theirs, "parameters")()] == shapes
+    trained = [not one.stop_gradient for one in ours.parameters()]
+    assert [attribute({}, one, "trainable") for one in attribute({}, theirs, "parameters")()] == trained
+    assert len(shapes) == 6
+
+
+def test_a_layer_in_another_dtype_and_its_state_as_paddle_gives_them() -> None:
+    layer = torch.nn.Linear(2, 2)
+    state = attribute({}, layer, "state_dict")()
+    assert state["weight"] is layer.weight  # no copy, and trained
+    assert attribute({}, attribute({}, layer, "to")(dtype="float64"), "weight").dtype == torch.float64

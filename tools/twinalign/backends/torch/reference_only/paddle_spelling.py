@@ -31,9 +31,31 @@ _OTHER_ATTRIBUTES = {
     "_mean": "running_mean", "_variance": "running_var", "_epsilon": "eps", "_num_heads": "num_heads",
     "_stride": "stride", "_padding": "padding", "_groups": "groups", "_dilation": "dilation",
 }  # fmt: skip
+
+
+def _parameters(layer: torch.nn.Module, include_sublayers: bool = True) -> list[torch.Tensor]:
+    """Those of paddle's layer, which has the running statistics of batch norms among them."""
+    found: dict[int, torch.Tensor] = {}
+    for module in layer.modules() if include_sublayers else (layer,):
+        own = [*module._parameters.values(), *(getattr(module, name, None) for name in _statistics_of(module))]
+        found |= {id(one): one for one in own if one is not None}
+    return list(found.values())
+
+
+def _buffers(layer: torch.nn.Module, include_sublayers: bool = True) -> list[torch.Tensor]:
+    modules = layer.modules() if include_sublayers else (layer,)
+    pairs = ((module, name, one) for module in modules for name, one in module._buffers.items())
+    return [one for module, name, one in pairs if one is not None and name not in _statistics_of(module)]
+
+
+def _statistics_of(module: torch.nn.Module) -> tuple[str, ...]:
+    is_norm = isinstance(module, torch.nn.modules.batchnorm._NormBase)
+    return ("running_mean", "running_var") if is_norm else ()
+
+
 _OF_LAYERS: dict[str, Callable[..., Any]] = {
-    "parameters": lambda layer, include_sublayers=True: list(layer.parameters(include_sublayers)),
-    "buffers": lambda layer, include_sublayers=True: list(layer.buffers(include_sublayers)),
+    "parameters": _parameters,
+    "buffers": _buffers,
     "sublayers": lambda layer, include_self=False: list(layer.modules())[0 if include_self else 1 :],
     "named_sublayers": lambda layer, **_: layer.named_modules(),
     "state_dict": lambda layer, *_, **__: layer.state_dict(keep_vars=True),
@@ -101,8 +123,8 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str, *us
     if isinstance(value, torch.Tensor):
         if name == "shape":
             return list(value.shape)
-        if name == "stop_gradient":
-            return not value.requires_grad
+        if name in ("stop_gradient", "trainable"):
+            return value.requires_grad is (name == "trainable")
         if name == "size":
             return value.numel()
         if name == "name":
