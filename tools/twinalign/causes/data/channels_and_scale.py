@@ -191,7 +191,7 @@ def _constants_of_port(subject: ImageSubject, known: Constants) -> Constants | N
 
 @image_cause(rank=2)
 def channels_linear(subject: ImageSubject) -> Iterator[Variant]:
-    """Pixels are the reference's times a factor, or plus a number."""
+    """Values are the reference's times a factor, or plus a number."""
     # Other constants come down to this where the reference's are not known: no more than that is proven.
     one, other = subject.reference["0"], subject.port["0"]
     lines = lines_between(_rows(one), _rows(other)) if one.shape == other.shape else None
