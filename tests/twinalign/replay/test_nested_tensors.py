@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from twinalign.replay.forced_call import is_joined
+from twinalign.replay.forced_call import is_stacked
 from twinalign.replay.nested_tensors import take_apart, unstacked
 
 
@@ -29,17 +29,19 @@ def test_a_stack_is_handed_on_as_the_list_that_the_reference_takes(axis: int) ->
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "joined"),
+    ("ours", "theirs", "stacked"),
     [
         ([[4, 3, 6]], [[4, 6], [4, 6], [4, 6]], True),
         ([[4, 3, 6], [4, 6]], [[4, 6], [4, 6], [4, 6], [4, 6]], True),
         ([[4, 6]], [[4, 6], [4, 6], [4, 6]], False),  # one tensor as query, key and value
         ([[4, 6], [4]], [[4, 6], [4]], False),
         ([[4, 6], [1, 4]], [[4, 6]], False),  # a mask beside
+        ([[2, 4, 6], [2, 1, 6]], [[2, 5, 6]], False),  # joined, so that layers inside may be given other sizes
+        ([[4, 6], [4, 6]], [[2, 4, 6]], True),
     ],
 )
-def test_a_layer_is_given_the_same_in_another_number_of_tensors(
-    ours: list[list[int]], theirs: list[list[int]], joined: bool
+def test_a_layer_is_given_a_stack_where_its_partner_is_given_a_list(
+    ours: list[list[int]], theirs: list[list[int]], stacked: bool
 ) -> None:
     partner: Any = SimpleNamespace(inputs=[SimpleNamespace(shape=shape) for shape in theirs])
-    assert is_joined([torch.zeros(shape) for shape in ours], partner) == joined
+    assert is_stacked([torch.zeros(shape) for shape in ours], partner) == stacked

@@ -39,7 +39,7 @@ def test_a_copied_model_runs_on_its_own(framework: str) -> None:
 
     backend = load_backend(framework)
     assign, array = backend.assign, backend.to_array
-    curves = run_training(SimpleNamespace(train=train), framework, backend, model, CanonicalNames())
+    curves = run_training(SimpleNamespace(train=train, accept=()), framework, backend, model, CanonicalNames())
     assert copies[0] == 0.0 < copies[1]
     assert curves.points["batch_size"].tolist() == [1.0]  # the copy's call is none of the model's
     assert "forward" not in vars(model)
@@ -76,7 +76,7 @@ def test_the_norm_of_a_gradient_is_that_behind_what_a_subclass_does_before_its_s
         optimizer.step()
         return {}
 
-    curves = run_training(SimpleNamespace(train=train), framework, backend, model, CanonicalNames())
+    curves = run_training(SimpleNamespace(train=train, accept=()), framework, backend, model, CanonicalNames())
     assert curves.points["gradient_norm"].tolist() == [0.0]
 
 
@@ -93,7 +93,7 @@ def test_a_frozen_layer_that_shares_names_with_a_trained_one_is_no_average() -> 
             optimizer.step()
             return {}
 
-        case = SimpleNamespace(train=train)
+        case = SimpleNamespace(train=train, accept=())
         return "ema_distance" in run_training(case, "torch", load_backend("torch"), model, CanonicalNames()).points
 
     assert not distances(torch.nn.Conv2d(3, 3, 1))

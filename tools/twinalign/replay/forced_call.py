@@ -169,10 +169,12 @@ class ForcedCall:
         return found
 
 
-def is_joined(tensors: Sequence[Any], partner: Call) -> bool:
-    """Whether a layer is given what its partner is in another number of tensors: one that stacks a list of them."""
-    sizes = [sum(math.prod(one.shape) for one in side) for side in (tensors, partner.inputs)]
-    return len(tensors) != len(partner.inputs) and sizes[0] == sizes[1] > 0
+def is_stacked(tensors: Sequence[Any], partner: Call) -> bool:
+    """Whether one side's layer is given a stack of what the other's is given as a list of tensors."""
+    few, many = sorted((tensors, partner.inputs), key=len)
+    axes = [max((len(one.shape) for one in side), default=0) for side in (few, many)]
+    sizes = [sum(math.prod(one.shape) for one in side) for side in (few, many)]
+    return len(few) < len(many) and sizes[0] == sizes[1] and axes[0] == axes[1] + 1
 
 
 def is_packed(layer: Any, tensors: Sequence[Any], partner: Call) -> bool:

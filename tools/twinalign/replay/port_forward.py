@@ -22,7 +22,7 @@ from twinalign.patching import replaced
 from twinalign.replay.aligned_tensors import in_order
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
-from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_joined, is_packed
+from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed, is_stacked
 from twinalign.replay.forced_state import ForcedState
 from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
@@ -120,11 +120,11 @@ class ForcedForward:
         parent = self._running[-1] if self._running else None
         tensors, signature = take_apart((arguments, keywords), self.backend.is_tensor)
         try:
-            joined = partner is not None and path != LOSS and is_joined(tensors, partner)
-            if joined and partner is not None:
+            stacked = partner is not None and path != LOSS and is_stacked(tensors, partner)
+            if stacked and partner is not None:
                 text = f"it is given {in_words(tensors)}, the reference's {len(partner.inputs)} of the same size in all"
                 self.left_out[path] = f"{text}; its own code was judged with the code around it"
-            if partner is None or joined or is_packed(layer, tensors, partner):
+            if partner is None or stacked or is_packed(layer, tensors, partner):
                 # A layer without a partner counts as code of the module around it.
                 if parent is not None:
                     parent.extra.append(len(parent.children))
