@@ -107,8 +107,8 @@ class Net(nn.Layer):
 """
 
 
-def written(folder: Path, port: str) -> Path:
-    for name, text in (("case", CASE), ("theirs", REFERENCE), ("ours", port)):
+def written(folder: Path, port: str, case: str = CASE, reference: str = REFERENCE) -> Path:
+    for name, text in (("case", case), ("theirs", reference), ("ours", port)):
         (folder / f"{name}.py").write_text(text)
     return folder / "case.py"
 
@@ -131,3 +131,76 @@ def test_the_edit_inside_of_the_layer_is_told(right: str, wrong: str, line: str,
 
 def test_a_right_layer_in_other_words_is_no_fault(tmp_path: Path) -> None:
     assert faults_of(written(tmp_path, PORT)) == []
+
+
+OF_MASKS = CASE.replace('"durations": durations', '"lengths": np.array([5, 3])').replace("(2, 3, 4)", "(2, 5, 4)")
+PADDING = """
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.value = nn.Linear(4, 4)
+
+    def forward(self, x, hidden):
+        scores = (x @ x.transpose(1, 2)).masked_fill(hidden[:, None], -1e9)
+        return torch.softmax(scores, -1) @ self.value(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter, self.attention, self.last = nn.Linear(4, 4), Attention(), nn.Linear(4, 3)
+
+    def forward(self, x, lengths):
+        x = self.enter(x)
+        hidden = torch.arange(x.size(1))[None] >= lengths[:, None]
+        return self.last(self.attention(x, hidden) + x)
+"""
+VALID = """
+import paddle
+from paddle import nn
+from paddle.nn import functional as F
+
+class Attention(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.value = nn.Linear(4, 4)
+
+    def forward(self, x, seen):
+        scores = paddle.matmul(x, x, transpose_y=True) + (1.0 - seen.astype(x.dtype)).unsqueeze(1) * -1e9
+        return paddle.matmul(F.softmax(scores, -1), self.value(x))
+
+def valid_places(lengths, most):
+    positions = paddle.arange(most).unsqueeze(0)
+    return positions < lengths.unsqueeze(1)
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.enter, self.attention, self.last = nn.Linear(4, 4), Attention(), nn.Linear(4, 3)
+
+    def forward(self, x, lengths):
+        width = x.shape[1]
+        seen = valid_places(lengths, width)
+        x = self.enter(x)
+        return self.last(x + self.attention(x, seen))
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("lengths.unsqueeze(1)", "lengths.unsqueeze(1) - 1"),
+        ("width = x.shape[1]", "width = x.shape[1] + 1 - 1"),
+        ("positions < lengths", "positions <= lengths"),
+    ],
+)
+def test_a_wrong_mask_of_the_opposite_sense_is_told(right: str, wrong: str, tmp_path: Path) -> None:
+    faults = faults_of(written(tmp_path, edited(VALID, [(right, wrong)]), OF_MASKS, PADDING), stages=("forward",))
+    if right in VALID and "+ 1 - 1" in wrong:
+        assert faults == []
+        return
+    (fault,) = faults
+    assert fault.explanation is not None, fault.evidence
+    assert f"`{wrong}" in fault.explanation.text

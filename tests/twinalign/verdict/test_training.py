@@ -63,6 +63,30 @@ def test_curves_may_part_as_the_reference_parts_from_its_repeat() -> None:
     assert found.tensors[0].reason.startswith("the difference jumps at step 5")
 
 
+@pytest.mark.parametrize(
+    ("in_batches", "in_loss", "verdict"),
+    [
+        (3e-8, 1e-7, "aligned"),  # as data differ that each side rounds to float32
+        (0.0, 1e-7, "diverged"),
+        (3e-8, 1e-4, "diverged"),
+        (1e-6, 1e-7, "diverged"),
+    ],
+)
+def test_float64_runs_on_batches_in_float32_may_differ_by_as_much(
+    in_batches: float, in_loss: float, verdict: str
+) -> None:
+    loss, size = 4.0 * np.exp(-np.arange(20) / 10), np.linspace(1.0, 1.1, 20)
+    reference = {"curve.loss": loss, "curve.batch_rms": size}
+    exact = reference | {"repeat.curve.loss": loss * (1 + 1e-10), "repeat.curve.batch_rms": size}
+    low = reference | {"repeat.curve.loss": loss * (1 + 1e-7), "repeat.curve.batch_rms": size}
+    port = {"curve.loss": loss * (1 + in_loss), "curve.batch_rms": size * (1 + in_batches)}
+    found = compare_training(low, reference, exact, port)
+    assert found.verdict == verdict
+    assert any(note.startswith("each side rounds its batches to float32 itself") for note in found.notes) == (
+        in_batches == 3e-8
+    )
+
+
 def test_curves_of_one_side_only_are_named() -> None:
     found = compare_training({"curve.loss": np.ones(3)}, {"curve.lr": np.ones(3)}, None, None)
     assert found.verdict == "diverged"

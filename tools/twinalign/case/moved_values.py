@@ -7,7 +7,8 @@ import numpy as np
 from twinalign.sides import HALVES
 
 _HALF_CHANGE = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
-_FLOAT64_CHANGE = 1e-10
+FLOAT64_CHANGE = 1e-10
+"""Relative change of the weights of a float64 training that is repeated."""
 
 
 def moved_arrays(
@@ -21,7 +22,7 @@ def moved_arrays(
         if array.dtype.kind != "f":
             yield name, array
         elif constants and dtype == "float64":
-            yield name, array * (1 + _FLOAT64_CHANGE)
+            yield name, array * (1 + FLOAT64_CHANGE)
         elif dtype in HALVES:  # held in float32 here
             yield name, (array * (1 + _HALF_CHANGE[dtype])).astype(array.dtype)
         else:  # inputs are float32 in a float64 run too

@@ -122,9 +122,12 @@ def _restore(worker: Any, reference: ReferencePass) -> None:
         worker.restore_weights(reference.run.model, reference.run.weights)
 
 
-def _is_opposite(place: str, form: Any) -> bool:
-    """Whether the port is given a mask in the opposite sense."""
-    return place.startswith("input.") and isinstance(form, Inverted) and {form.port.kind, form.reference.kind} == {"b"}
+def _opposite(unit: ForcedCall) -> list[list[int]]:
+    """Number of the call, and place of each tensor that the port is given as a mask of the opposite sense."""
+    places = [
+        place for place, form in unit.layouts.items() if isinstance(form, Inverted) and place.startswith("input.")
+    ]
+    return [[int(one) for one in place.split(".")[1:]] for place in places]
 
 
 def _form(call: Call, ended: bool) -> tuple[str, list[list[int]]]:
@@ -176,7 +179,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,
         "forms": [place.replace(own, "output.") for place in unit.layouts if place.startswith(own)],
-        "opposite": [int(place.split(".")[2]) for place, form in unit.layouts.items() if _is_opposite(place, form)],
+        "opposite": [place for one in (unit, *unit.children) for place in _opposite(one)],
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),

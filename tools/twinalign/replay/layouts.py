@@ -223,6 +223,11 @@ def inverted(port: np.ndarray, reference: np.ndarray) -> Inverted | None:
     return found if opposite >= _MOSTLY and port.any() and not port.all() else None
 
 
+def opposite_mask(tensor: Any) -> Any:
+    """A mask of torch's with the opposite truth values."""
+    return (tensor == 0).to(tensor.dtype)
+
+
 def is_of_truth_values(array: np.ndarray) -> bool:
     """Whether all numbers are 0 or 1."""
     return bool(((array == 0) | (array == 1)).all())

@@ -16,7 +16,7 @@ from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.replay.case_run import KeptState, in_evaluation_mode, is_whole, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
-from twinalign.replay.layouts import Layout, inverted, layout_by_shape
+from twinalign.replay.layouts import Layout, inverted, layout_by_shape, opposite_mask
 from twinalign.replay.moved_inputs import noisy
 from twinalign.replay.nested_tensors import put_together, take_apart, unstacked
 from twinalign.replay.path_names import child_names
@@ -115,8 +115,8 @@ class RerunUnit:
     @property
     def opposite(self) -> list[int]:
         """Places of the arguments that the port is given as masks of the opposite sense."""
-        given = self._pass.signatures[self._call.number].again()[0]
-        return [at for at, one in enumerate(given) if getattr(one, "number", None) in self._report["opposite"]]
+        given, known = self._pass.signatures[self._call.number].again()[0], self._report["opposite"]
+        return [at for at, one in enumerate(given) if [self._call.number, getattr(one, "number", None)] in known]
 
     def tables(self) -> dict[str, tuple[str, Any]]:
         """Tensors that the port's layer does not store, as `values_of_port` gives them."""
@@ -370,8 +370,9 @@ class _Children:
             if theirs not in ([], [list(tensor.shape)]) and name in self._unit.first:
                 form = layout_by_shape(backend.to_array(tensor), self._unit.first[name])
                 tensor = tensor if form is None else form.tensor_to_reference(tensor)
-            elif name in self._unit.held and inverted(backend.to_array(tensor), self._unit.first[name]):
-                tensor = (tensor == 0).to(tensor.dtype)  # a mask in the port's sense, in which its own layer takes it
+            elif [child.number, i] in self._unit._report["opposite"] and name in self._unit.first:
+                is_of_port = inverted(backend.to_array(tensor), self._unit.first[name]) is not None
+                tensor = opposite_mask(tensor) if is_of_port else tensor  # here the port's layer is given the other one
             self.values[name] = self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []
         for i, described in enumerate(child.outputs):

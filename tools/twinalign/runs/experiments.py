@@ -17,8 +17,9 @@ from twinalign.recorder.recording_plan import PlannedRecording
 from twinalign.recorder.run_settings import RunSettings, experiments
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.sides import SIDES
+from twinalign.verdict.outcomes import MARGIN, SEEDS_PREFIX
 from twinalign.verdict.results import Comparison
-from twinalign.verdict.training_comparison import MARGIN, SEEDS_PREFIX, SWITCHED_PREFIX, SWITCHED_STEP
+from twinalign.verdict.training_comparison import SWITCHED_PREFIX, SWITCHED_STEP
 
 TRAIN = "train"
 Progress = Callable[[str, str], None]

@@ -1,17 +1,17 @@
 """The verdict on a training: curves may depart only because of rounding, and outcomes must be equivalent."""
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from twinalign.case.moved_values import FLOAT64_CHANGE
 from twinalign.files.curve_names import (
+    BATCH_RMS,
     BUFFER_NORM,
     CURVE_PREFIX,
     LEARNING_RATE,
-    OUTCOME_PREFIX,
     REPEAT_PREFIX,
     WEIGHT_NORM,
     WEIGHTS_PREFIX,
@@ -19,27 +19,34 @@ from twinalign.files.curve_names import (
 from twinalign.verdict.allowances import ALWAYS, KNOWN_ALLOWANCES, Allowance, resolve
 from twinalign.verdict.call_order import port_in_order
 from twinalign.verdict.classic import classic_verdict
-from twinalign.verdict.equivalence import Equivalence, judge_equivalence
 from twinalign.verdict.horizon import Horizon, horizon
+from twinalign.verdict.outcomes import SEEDS_PREFIX, as_tensor_of, judge_outcome, judge_seeds
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.structure import lone
 from twinalign.verdict.trained_weights import KindOfWeights, compare_weights
-from twinalign.verdict.trajectory import FLOOR_FACTOR, TrajectoryVerdict, judge_trajectory, own_rounding_over_floor
+from twinalign.verdict.trajectory import (
+    FLOOR_FACTOR,
+    TrajectoryVerdict,
+    greatest,
+    judge_trajectory,
+    own_rounding_over_floor,
+)
 from twinalign.verdict.unseen_curves import without_unseen
 
 Arrays = Mapping[str, np.ndarray]
 
-SEEDS_PREFIX = "seeds."
-"""Before `outcome.NAME`: the outcomes of all seeds, `[K]`; `seeds.margin` is the allowed difference of their means."""
-MARGIN = SEEDS_PREFIX + "margin"
 SWITCHED_PREFIX = "switched."
 """Before the recording of a training that began on the other side; `switched.step` is the number of steps there."""
 SWITCHED_STEP = SWITCHED_PREFIX + "step"
 _OF_SINGLE_TENSORS = (CURVE_PREFIX + WEIGHT_NORM, CURVE_PREFIX + BUFFER_NORM)
 _PORTS_ROUNDING = "the port's own rounding is up to {times} times the reference's"
 _REFERENCES_ROUNDING = "the reference's own rounding is up to {times} times what its repeat shows"
-_ONE_REPEAT = 12.7
-"""Student's t at 95% with one degree of freedom: a single repeat says little about the spread of outcomes."""
+_OF_FLOAT32 = 2.0**-24 / FLOAT64_CHANGE
+"""How much further a float64 training goes from weights changed by float32's rounding than from those of its repeat."""
+_MOST_IN_BATCHES = 2.0**-22
+"""Relative difference of the sizes of two batches up to which it is rounding of data that each side makes in float32.
+
+A size averages over the batch, in which single values differ by more."""
 
 
 def compare_training(
@@ -86,7 +93,13 @@ def compare_training(
         of_sides = (without_experiments(one) for one in (reference64, reproduced64))
         reference64, reproduced64, _ = without_unseen(*of_sides)
         reproduced64 |= port_in_order(reference64, reproduced64, CURVE_PREFIX) or {}
-        of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)", allowances=allowed)
+        if of_float32 := _batches_of_float32(reference64, reproduced64):
+            notes.append(
+                "each side rounds its batches to float32 itself, to slightly different numbers: the float64 runs may "
+                "differ by what rounding to float32 explains"
+            )
+        judged = reference64, reproduced64, "float64", " (float64)"
+        of_float64, more = _judge(*judged, allowances=allowed, of_float32=of_float32)
         agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
         exact = (reference64, reproduced64)
         times, where = _own_rounding(reference, reproduced, exact, precision) if agree else (0.0, "")
@@ -116,6 +129,19 @@ def without_experiments(arrays: Arrays) -> dict[str, np.ndarray]:
 def _steps(arrays: Arrays) -> int:
     """How many steps every curve of a recording has at least."""
     return min((len(array) for name, array in arrays.items() if name.startswith(CURVE_PREFIX)), default=0)
+
+
+def _batches_of_float32(reference64: Arrays, reproduced64: Arrays) -> bool:
+    """Whether the batches of the float64 runs differ, by no more than data do that each side rounds to float32.
+
+    Data are made before a training, in float32 as a rule, whatever the model computes in.
+    """
+    found = [
+        float(np.abs(reproduced64[name] - array).max()) / (greatest(array) or 1.0)
+        for name, array in reference64.items()
+        if name.startswith(CURVE_PREFIX + BATCH_RMS) and _is_like(reproduced64.get(name), array)
+    ]
+    return FLOOR_FACTOR * 2.0**-53 < max(found, default=0.0) <= _MOST_IN_BATCHES
 
 
 def unsettled_step(comparison: Comparison) -> int | None:
@@ -178,7 +204,9 @@ def _judge(
     own_times: float = 0.0,
     allowances: Sequence[Allowance] = (),
     exact_steps: int = 0,
+    of_float32: bool = False,
 ) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
+    """Verdicts and facts of one precision; `of_float32`: whether float64 runs began with numbers rounded to float32."""
     tensors, horizons = [], []
     for name, array in reference.items():
         if name.startswith((REPEAT_PREFIX, WEIGHTS_PREFIX)):
@@ -187,10 +215,11 @@ def _judge(
             tensors.append(lone(name + suffix, array, in_reference=True))
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
-            options: dict[str, Any] = {"reference_repeat": repeat, "own_times": own_times, "exact_steps": exact_steps}
+            moved = array + (repeat - array) * _OF_FLOAT32 if of_float32 and _is_like(repeat, array) else repeat
+            options: dict[str, Any] = {"reference_repeat": moved, "own_times": own_times, "exact_steps": exact_steps}
             options |= {"name": name + suffix, "may_jump": name.startswith(_OF_SINGLE_TENSORS)}
             judge = functools.partial(judge_trajectory, array, reproduced[name], **options)
-            judged, allowed = _judge_allowed(judge, name, precision, allowances)
+            judged, allowed = _judge_allowed(judge, name, precision, allowances, of_float32)
             found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
             tensors.append(_as_tensor(judged, array, reproduced[name], repeat, suffix, found))
             if allowed is not None:
@@ -198,7 +227,7 @@ def _judge(
                 tensors[-1].reason += f"; allowed: {allowed.text}"
             horizons.append(found)
         else:
-            tensors.append(_judge_outcome(name, reference, reproduced[name]))
+            tensors.append(judge_outcome(name, reference, reproduced[name]))
     extra = [name for name in reproduced if name not in reference]
     tensors += [lone(name + suffix, reproduced[name], in_reference=False) for name in extra]
     kinds = _weights(reference, reproduced)
@@ -212,10 +241,14 @@ def _judge(
 
 
 def _judge_allowed(
-    judge: Callable[..., TrajectoryVerdict], name: str, precision: str, allowances: Sequence[Allowance]
+    judge: Callable[..., TrajectoryVerdict],
+    name: str,
+    precision: str,
+    allowances: Sequence[Allowance],
+    of_float32: bool,
 ) -> tuple[TrajectoryVerdict, Allowance | None]:
     """The verdict of a curve, and the tightest allowance that it needs to pass."""
-    rounding = _rounding(name, precision)
+    rounding = _rounding(name, "float32" if of_float32 else precision)
     judged = judge(rounding=rounding)
     for allowance in allowances if judged.verdict == DIVERGED else ():
         share = allowance.bound if precision == "float64" else allowance.low_of_movement
@@ -224,6 +257,10 @@ def _judge_allowed(
             if again.verdict != DIVERGED:
                 return again, allowance
     return judged, None
+
+
+def _is_like(repeat: np.ndarray | None, array: np.ndarray) -> bool:
+    return repeat is not None and repeat.shape == array.shape
 
 
 def _rounding(name: str, precision: str) -> float:
@@ -281,32 +318,6 @@ def _as_tensor(
     return tensor
 
 
-def _judge_outcome(name: str, reference: Arrays, reproduced: np.ndarray) -> TensorVerdict:
-    """An outcome in percent of `N` samples may differ by as much as another sample of that size would change it.
-
-    Two proportions of N samples differ by less than two standard errors, 2 sqrt(2 p (1 - p) / N), in 19 of 20 pairs;
-    or by as much as the reference differs from its repeat, if that is more.
-    """
-    ours, theirs = float(reference[name][0]), float(reproduced[0])
-    samples = float(reference[name][1])
-    share = min(max((ours + theirs) / 200, 0.5 / samples), 1 - 0.5 / samples)
-    margin = 200 * math.sqrt(2 * share * (1 - share) / samples)
-    repeat = reference.get(REPEAT_PREFIX + name)
-    spread = 0.0 if repeat is None else abs(float(repeat[0]) - ours)
-    margin = max(margin, spread)
-    distance = abs(ours - theirs)
-    text = f"{ours:.2f}% against {theirs:.2f}%, {'within' if distance <= margin else 'outside of'} {margin:.2f} points"
-    reason = f"{text} (two standard errors of {samples:.0f} samples, or a change in the last bit)"
-    verdict = ALIGNED if distance <= margin else DIVERGED
-    if margin < distance <= _ONE_REPEAT * spread:
-        verdict = INCONCLUSIVE
-        reason += f"; the reference itself varies by {spread:.2f} points: train for longer, or with several seeds"
-    tensor = TensorVerdict(name, verdict, reason, shape=(), dtype="float64", basis="repeat")
-    tensor.max_abs = tensor.mean_abs = abs(ours - theirs)
-    tensor.reference_value, tensor.reproduced_value = ours, theirs
-    return tensor
-
-
 def _judge_switched(
     low: tuple[Arrays, Arrays],
     high: tuple[Arrays | None, Arrays | None],
@@ -352,28 +363,3 @@ def switched_of(arrays: Arrays) -> dict[str, np.ndarray]:
 def below(arrays: Arrays, prefix: str) -> dict[str, np.ndarray]:
     """The arrays under a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def judge_seeds(reference: Arrays, reproduced: Arrays) -> list[Equivalence]:
-    """Judge the outcomes of several seeds, if both recordings have them."""
-    prefix = SEEDS_PREFIX + OUTCOME_PREFIX
-    return [
-        judge_equivalence(
-            name.removeprefix(SEEDS_PREFIX), array.tolist(), reproduced[name].tolist(), float(reference[MARGIN])
-        )
-        for name, array in reference.items()
-        if name.startswith(prefix) and name in reproduced
-    ]
-
-
-def as_tensor_of(found: list[Equivalence], tensor: TensorVerdict) -> TensorVerdict:
-    """The verdict of several seeds on an outcome, if there is one; other tensors unchanged."""
-    outcome = next((outcome for outcome in found if outcome.name == tensor.name), None)
-    if outcome is None:
-        return tensor
-    judged = TensorVerdict(tensor.name, outcome.verdict, outcome.reason, shape=(), dtype="float64", basis="seeds")
-    judged.reference_value, judged.reproduced_value = (
-        float(np.mean(values)) for values in (outcome.reference, outcome.port)
-    )
-    judged.max_abs = judged.mean_abs = abs(outcome.mean)
-    return judged
