@@ -18,7 +18,7 @@ from twinalign.case.definition import Case, stages_of
 from twinalign.case.loading import set_option
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.errors import InputError
-from twinalign.files.recordings import Recording
+from twinalign.files.recordings import Recording, random_projections
 from twinalign.stages.backward import record_backward
 from twinalign.stages.context import StageContext, scalar_loss, step_inputs
 from twinalign.stages.forward import record_forward
@@ -273,5 +273,5 @@ def test_the_metric_names_its_plain_numbers_and_what_entered_the_model() -> None
     record_metric(recorded)
     metadata = recorded.recording.metadata
     assert metadata["numbers"] == ["best", "least"]
-    entered = [list(np.linspace(0, 63, 32).astype(int))]
+    entered = [random_projections(np.arange(64.0)).tolist()]
     assert metadata["entered"] == 2 * entered  # once into the first layer, once into the whole, which calls it

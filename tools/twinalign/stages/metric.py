@@ -10,13 +10,12 @@ import numpy as np
 from twinalign.case.calling import call_model, on_cpu
 from twinalign.case.definition import Case
 from twinalign.files.half_precision import rounded
+from twinalign.files.recordings import random_projections
 from twinalign.stages.context import StageContext
 from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
 
 _MOST_ENTERED = 64
 """Tensors that enter the model after which no other call is looked at."""
-_OF_EACH = 32
-"""Elements of each: enough to see by how much the batches of the two sides differ."""
 
 
 def record_metric(context: StageContext) -> None:
@@ -52,7 +51,7 @@ def collate(context: StageContext) -> tuple[Any, np.ndarray]:
 
 @contextlib.contextmanager
 def _entering_noted(context: StageContext, model: Any) -> Iterator[None]:
-    """Put a sample of each tensor that enters the model in the float64 run into the metadata, as `entered`.
+    """Put projections of each tensor that enters the model in the float64 run into the metadata, as `entered`.
 
     Each side makes its batches itself, mostly in float32. Where the two round otherwise, float64 proves nothing.
     """
@@ -67,8 +66,7 @@ def _entering_noted(context: StageContext, model: Any) -> Iterator[None]:
             for tensor in backend.tensors_in((arguments, keywords)):
                 array = backend.to_array(tensor)
                 if array.dtype.kind == "f" and array.size:
-                    places = np.linspace(0, array.size - 1, min(_OF_EACH, array.size)).astype(int)
-                    entered.append(array.reshape(-1)[places].tolist())
+                    entered.append(random_projections(array).tolist())
         depth += 1
 
     def after(*_: Any) -> None:
