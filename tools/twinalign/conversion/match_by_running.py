@@ -10,6 +10,7 @@ This is colour refinement with individualisation, as for graph isomorphism, on n
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -251,10 +252,10 @@ def _groups(colours: Mapping[str, str]) -> dict[str, list[str]]:
 def pair_by_position(
     reference: _Matchables, paddle: _Matchables, colours: _Colours, runs: tuple[Run, Run] | None = None
 ) -> dict[str, str]:
-    """Pair the matchables of each colour: those in branches of one name first, then frozen with frozen ones; among
-    these in modules of the same layers; among these by the numbers in their paths if both sides have the same ones, or
-    by the first of them, that of a block; then those between the same pairs and of the same last name first, then by
-    order, or by the words of their names.
+    """Pair the matchables of each colour: those whose tensors have as many elements first, those in branches of one
+    name, frozen with frozen ones; among these in modules of the same layers; among these by the numbers in their paths
+    if both sides have the same ones, or by the first of them, that of a block; then those between the same pairs and of
+    the same last name first, then by order, or by the words of their names.
 
     The order is that of their first calls, without `runs` that of their registration: independent calls may come in any
     order. What is left where the sides have different numbers of them is not paired.
@@ -268,9 +269,11 @@ def pair_by_position(
     orders = [_in_order(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
     gaps = [_gaps(order, set(fixed)) for order, fixed in zip(orders, (pairs, pairs.values()), strict=True)]
     branches, modules = branches_of(reference, paddle), [_modules(side) for side in (reference, paddle)]
+    sizes = [_sizes(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
     facts = [
         {
             u.name: {
+                "sizes": sizes[number][u.name],
                 "branch": branches[number][u.name],
                 "trained": u.is_trained,
                 "module": modules[number][u.name],
@@ -287,14 +290,15 @@ def pair_by_position(
     telling = {
         (colour, fact)
         for colour, names in groups[0].items()
-        for fact in ("branch", "trained", "module", "numbers", "block")
+        for fact in ("sizes", "branch", "trained", "module", "numbers", "block")
         if Counter(facts[0][name][fact] for name in names)
         == Counter(facts[1][name][fact] for name in groups[1].get(colour, ()))
     }
     kinds = ("branch", "trained"), ("branch",), ("trained",), ()
     of_numbers = ("numbers", "name"), ("numbers",), ("block", "name"), ("block",)
     places = (*of_numbers, ("gap", "name"), ("gap",), ("name",), ())
-    for wanted in ((*kind, *module, *place) for kind in kinds for module in (("module",), ()) for place in places):
+    groups_of_facts = itertools.product((("sizes",), ()), kinds, (("module",), ()), places)
+    for wanted in (tuple(itertools.chain(*of_groups)) for of_groups in groups_of_facts):
         left: tuple[dict[Any, list[str]], dict[Any, list[str]]] = ({}, {})
         for side, (order, taken) in enumerate(zip(orders, (set(pairs), set(pairs.values())), strict=True)):
             for name in order:
@@ -315,6 +319,15 @@ def _in_order(matchables: _Matchables, run: Run | None) -> list[str]:
     for number, call in enumerate(run.calls if run else ()):
         first.setdefault(call["path"], number)
     return [u.name for u in sorted(matchables, key=lambda u: first.get(u.path, len(first)))]
+
+
+def _sizes(matchables: _Matchables, run: Run | None) -> dict[str, tuple[int, ...]]:
+    """Of each name, how many elements what its layer is given, and what it returns, have in the first call."""
+    first: dict[str, tuple[int, ...]] = {}
+    for call in run.calls if run else ():
+        tensors = (*call["inputs"], *call["outputs"])
+        first.setdefault(call["path"], tuple(math.prod(tensor["shape"]) for tensor in tensors))
+    return {u.name: first.get(u.path, ()) for u in matchables}
 
 
 def _modules(side: _Matchables) -> dict[str, tuple[str, ...]]:
