@@ -18,7 +18,7 @@ from twinalign.conversion.convert_file import convert_between
 from twinalign.conversion.layers_to_match import Matchable
 from twinalign.conversion.match_by_running import pair_by_position
 from twinalign.conversion.options import Options
-from twinalign.conversion.remote_model import RemoteModel
+from twinalign.conversion.remote_model import RemoteModel, Run
 from twinalign.conversion.trial_model import TrialModel
 from twinalign.conversion.unmatched import note_of, rename_rules, text_of
 from twinalign.errors import InputError, SideCrashError
@@ -567,3 +567,22 @@ def test_layers_meet_in_modules_of_the_same_layers():
     pairs = pair_by_position(reference, paddle, colours)
     assert pairs["enrichment.glu.fc"] == "enrich.gate.linear"
     assert pairs["attn_gate.norm"] == "after.ln"
+
+
+def test_layers_meet_where_their_tensors_have_the_same_sizes():
+    def named(*names):
+        return [Matchable(name, name, "convolution", ("convolution", ()), ()) for name in names]
+
+    def run(*sizes):
+        calls = [
+            {"path": path, "inputs": [{"shape": [2, 8]}], "outputs": [{"shape": [2, size]}]} for path, size in sizes
+        ]
+        return Run(calls, [])
+
+    # By the words of their names `down.two` would be `down`, which halves the image.
+    reference, paddle = named("down.two", "downsample"), named("enc.b", "down")
+    colours = tuple(dict.fromkeys((u.name for u in side), "") for side in (reference, paddle))
+    runs = run(("down.two", 8), ("downsample", 2)), run(("enc.b", 8), ("down", 2))
+    assert pair_by_position(reference, paddle, colours, runs) == {"down.two": "enc.b", "downsample": "down"}
+    unlike = run(("enc.b", 8), ("down", 8))  # one side is wrong: sizes say nothing
+    assert pair_by_position(reference, paddle, colours, (runs[0], unlike))["down.two"] == "down"

@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE))
 import data_faults  # noqa: E402
 
 from twinalign.search.components import ComponentContext  # noqa: E402
-from twinalign.search.data import locate_data  # noqa: E402
+from twinalign.search.data import locate_data, same  # noqa: E402
 from twinalign.search.faults import Fault  # noqa: E402
 
 CASE = f"{HERE / 'data_case.py'}:Pipeline"
@@ -46,6 +46,13 @@ def test_a_wrong_step_is_named_and_explained(found: Any, fault: str) -> None:
     expected = STEP_OF.get(fault.partition("_")[0])
     if expected:
         assert faults[0].evidence["step"] == expected
+
+
+def test_what_is_missing_on_both_sides_is_the_same() -> None:
+    gaps = np.array([1.0, np.nan, 3.0, np.inf])
+    assert same(gaps, gaps * (1 + 1e-8))
+    assert not same(gaps, np.array([1.0, 2.0, 3.0, np.inf]))
+    assert not same(gaps, np.array([1.0, np.nan, 3.5, np.inf]))
 
 
 def test_a_right_pipeline_is_no_alarm(found: Any) -> None:

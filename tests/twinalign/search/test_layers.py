@@ -16,7 +16,7 @@ from twinalign.processes.side_process import SideProcess
 from twinalign.recorder.recorder import RunSettings
 from twinalign.reports.fault_facts import entries
 from twinalign.search.faults import where_in_unit
-from twinalign.search.layers import LayerFaults
+from twinalign.search.layer_faults import LayerFaults
 from twinalign.search.locator import LocateResult, locate
 from twinalign.terminal import show
 from twinalign.terminal.faults import fault_text

@@ -22,7 +22,8 @@ from twinalign.replay.judged_before import able_to_stand, clearly_wrong, distanc
 from twinalign.replay.layer_calls import Call, Tensor
 from twinalign.search.causes_of_layers import CauseSearch
 from twinalign.search.faults import Fault
-from twinalign.search.layers import LayerFaults, locate_layers
+from twinalign.search.layer_faults import LayerFaults
+from twinalign.search.layers import locate_layers
 
 CASES = Path(__file__).with_name("counted_cases.py")
 

@@ -190,17 +190,9 @@ class Net(nn.Layer):
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [
-        ("lengths.unsqueeze(1)", "lengths.unsqueeze(1) - 1"),
-        ("width = x.shape[1]", "width = x.shape[1] + 1 - 1"),
-        ("positions < lengths", "positions <= lengths"),
-    ],
+    [("lengths.unsqueeze(1)", "lengths.unsqueeze(1) - 1"), ("positions < lengths", "positions <= lengths")],
 )
 def test_a_wrong_mask_of_the_opposite_sense_is_told(right: str, wrong: str, tmp_path: Path) -> None:
-    faults = faults_of(written(tmp_path, edited(VALID, [(right, wrong)]), OF_MASKS, PADDING), stages=("forward",))
-    if right in VALID and "+ 1 - 1" in wrong:
-        assert faults == []
-        return
-    (fault,) = faults
+    (fault,) = faults_of(written(tmp_path, edited(VALID, [(right, wrong)]), OF_MASKS, PADDING), stages=("forward",))
     assert fault.explanation is not None, fault.evidence
     assert f"`{wrong}" in fault.explanation.text

@@ -14,7 +14,7 @@ from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.rank_recordings import split_ranks
 from twinalign.files.recordings import Recording
 from twinalign.replay.layer_calls import Call, is_random
-from twinalign.search.layers import LayerFaults
+from twinalign.search.layer_faults import LayerFaults
 from twinalign.search.locator import LocateResult
 from twinalign.search.matching import Matching
 from twinalign.sides import FRAMEWORK_OF_SIDE

@@ -12,7 +12,7 @@ from twinalign.causes.registry import Explanation
 from twinalign.replay.layer_calls import Call
 from twinalign.runs.run_result import RunResult
 from twinalign.search.faults import Fault
-from twinalign.search.layers import LayerFaults
+from twinalign.search.layer_faults import LayerFaults
 from twinalign.search.locator import LocateResult
 from twinalign.search.matching import Matching
 from twinalign.terminal import show

@@ -14,6 +14,7 @@ _REDUCING = (
     "all", "median",
 )  # fmt: skip
 _AXIS = "axis", "dim"
+_MODULES = "paddle", "torch", "F", "np", "numpy", "math"
 _OF_ANY_ORDER = "min", "max", "minimum", "maximum", "add", "multiply", "logical_and", "logical_or"
 _TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 
@@ -123,6 +124,8 @@ def _listed(call: ast.Call) -> tuple[list[ast.expr], Callable[..., ast.Call]]:
 
 def given_to(call: ast.Call) -> ast.expr | None:
     """The tensor that a method or a function is given first."""
+    if isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in _MODULES:
+        return call.args[0] if call.args else None
     if isinstance(call.func, ast.Attribute) and not isinstance(call.func.value, ast.Name):
         return call.func.value
     if call.args and isinstance(call.args[0], ast.BinOp):

@@ -62,7 +62,13 @@ def reference_backward(worker: Any, gradients: str | None) -> dict[str, Any]:
 
 
 def reference_second_forward(
-    worker: Any, folder: str, gradients: bool, wanted: Sequence[int], opened: Sequence[int], draw: int = PLAIN
+    worker: Any,
+    folder: str,
+    gradients: bool,
+    wanted: Sequence[int],
+    opened: Sequence[int],
+    draw: int = PLAIN,
+    key: str = SECOND,
 ) -> dict[str, Any]:
     """Run the reference forward on a second draw of inputs; returns what `reference_forward` does.
 
@@ -72,12 +78,13 @@ def reference_second_forward(
         wanted: numbers of the calls whose units the port is to run.
         opened: numbers of the calls that it makes without their pairs.
         draw: of the inputs, as `CaseRun` takes it.
+        key: under which the pass, and with it its values, is kept until another has it.
 
     Returns:
         `unlike` alone, in words, if that pass cannot stand beside the first.
     """
     first: ReferencePass = worker.kept[KEPT]
-    second = worker.kept[SECOND] = ReferencePass(dataclasses.replace(first.run, draw=draw), Path(folder) / "reference")
+    second = worker.kept[key] = ReferencePass(dataclasses.replace(first.run, draw=draw), Path(folder) / "reference")
     open_calls: set[int] = set()
     if not gradients:
         calls = {call.number: call for call in first.stack.calls}
@@ -108,10 +115,10 @@ def reference_second_forward(
     return found
 
 
-def reference_second_backward(worker: Any) -> dict[str, Any]:
-    """Run the reference backward on the second draw; returns what `reference_backward` does."""
-    found: dict[str, Any] = worker.kept[SECOND].backward(None)
-    _restore(worker, worker.kept[SECOND])
+def reference_second_backward(worker: Any, gradients: str | None = None, key: str = SECOND) -> dict[str, Any]:
+    """Run the reference backward on the second draw, as `reference_backward` does."""
+    found: dict[str, Any] = worker.kept[key].backward(Path(gradients) if gradients else None)
+    _restore(worker, worker.kept[key])
     return found
 
 

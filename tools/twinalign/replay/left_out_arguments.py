@@ -51,7 +51,8 @@ def left_out_names(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
 def left_out_masks(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
     """What is computed of all places, of those alone that a condition of the function chooses, throughout a statement.
 
-    `values[chosen].mean()` for `values.mean()`, beside `chosen = values > 0`.
+    `values[chosen].mean()` for `values.mean()`, beside `chosen = values > 0`; where that is made to numbers,
+    `values * chosen`.
     """
     masks = dict(itertools.islice(dict(reversed([*_masks(code.tree)])).items(), _MOST_UNREAD))
     for value in _values(parts) if masks else ():
@@ -65,6 +66,22 @@ def left_out_masks(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
             if len(places) > 1:
                 yield value, ast.fix_missing_locations(with_nodes(value, chosen))
             yield from ((one, ast.fix_missing_locations(chosen[one])) for one in places)
+    for value, (mask, line) in itertools.product(_values(parts), _masks_of_numbers(code.tree)):
+        inside = [one for one in expressions([value]) if isinstance(one, ast.Name) and one.id != mask]
+        for one in inside if value.lineno > line else ():
+            new = ast.BinOp(one, ast.Mult(), ast.Name(mask, ast.Load()))
+            yield one, ast.fix_missing_locations(ast.copy_location(new, one))
+
+
+def _masks_of_numbers(tree: ast.FunctionDef) -> list[tuple[str, int]]:
+    """Names of what is made of a comparison, such as `(ids != 0).astype("float32")`, with their lines."""
+    return [
+        (target.id, node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Compare)
+        for target in node.targets
+        if isinstance(target, ast.Name) and any(isinstance(one, ast.Compare) for one in ast.walk(node.value))
+    ]
 
 
 def _at(node: ast.expr, mask: str) -> ast.expr:

@@ -82,6 +82,8 @@ class ForcedForward:
         self._running: list[ForcedCall] = []
         self._trying = False
         """Whether a unit runs once more, which is not judged."""
+        self.is_followed = True
+        """Whether it is noted what the code of units computes."""
         self.on_copies = False
         """Whether code gets copies of forced tensors: paddle changes no leaf in place that has a gradient."""
         self.left_out: dict[str, str] = {}
@@ -91,11 +93,12 @@ class ForcedForward:
 
     def __call__(self) -> None:
         """Run forward and loss, up to the last call that is asked about."""
+        own_code = OwnCode(self.backend, lambda: self._running[-1] if self._running else None)
         with (
             contextlib.suppress(Enough),
             self.backend.default_dtype(self.run.dtype),
             wrapped(self.backend.named_layers(self.run.model), self._around),
-            OwnCode(self.backend, lambda: self._running[-1] if self._running else None).followed(),
+            own_code.followed() if self.is_followed else contextlib.nullcontext(),
         ):
             self.run.through(self._around)
         for unit in self.units:

@@ -18,6 +18,7 @@ from twinalign.replay.case_run import MOVED, CaseRun
 from twinalign.replay.forced_call import UnitFailedError
 from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.judged_before import (
+    Result,
     StandIns,
     clearly_wrong,
     distances_alone,
@@ -36,7 +37,7 @@ from twinalign.verdict.case_allowances import bound_of_classes
 
 _KERNELS, _OWN, _VALUES = "kernels called", "calls of the port's own pass", "values of the port's own pass"
 _RUN = "the case as the forced pass has left it, its model as long as the worker has it"
-_JUDGED = "how the port has what its calls return"
+JUDGED = "how the port has what its calls return, the pairs that were given up, and those that it ran with"
 _MOST_KEPT = 24
 """So many wrong units may have their values of the port's own pass kept in memory."""
 
@@ -72,13 +73,13 @@ def port_whole(
     return {}
 
 
-class _Forcing:
+class Forcing:
     """What forced passes on the values of one pass of the reference share."""
 
     def __init__(self, worker: Any, folder: str, calls: Sequence[dict], moved: Sequence[str]) -> None:
         self._worker, self._moved = worker, frozenset(moved)
         values = Path(folder) / "reference"
-        self._store, self._states = TensorStore(values / "values"), TensorStore(values / "state")
+        self.store, self._states = TensorStore(values / "values"), TensorStore(values / "state")
         self.by_number = {call["number"]: Call.from_json(call) for call in calls}
 
     def bound_of(self, layer: Any) -> float:
@@ -94,7 +95,7 @@ class _Forcing:
         paired = {call.number for call in partners.values()}
         with_extra = {call.parent for call in self.by_number.values() if call.parent and call.number not in paired}
         behind = following(self.by_number.values(), paired)
-        about = (self._store, self._states, partners, with_extra, behind, self._moved, self.bound_of)
+        about = (self.store, self._states, partners, with_extra, behind, self._moved, self.bound_of)
         return ForcedForward(run, *about, **more)
 
     def keep(self, forced: ForcedForward) -> dict[str, Any]:
@@ -104,7 +105,7 @@ class _Forcing:
             `judged`: paths of the layers that were; `opened`: numbers of the calls that ran without their pairs.
         """
         state_alone = forced.wrong_in_state_alone
-        self._worker.kept[KEPT] = (forced.run, self._store, forced.units, state_alone)
+        self._worker.kept[KEPT] = (forced.run, self.store, forced.units, state_alone)
         judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
         return {"judged": sorted(judged), "opened": sorted(forced.given_up)}
 
@@ -127,7 +128,7 @@ def port_by_names(
         Without `pairs` the forced pass is to be made again; nothing at all if the port is not one for such a pass.
     """
     run, worker.kept[_RUN] = CaseRun.of(worker, stage, weights), None
-    forcing = _Forcing(worker, folder, calls, moved)
+    forcing = Forcing(worker, folder, calls, moved)
     known = list(forcing.by_number.values())
     names = PathNames.of(run, known, rename)
     partners = _of_same_names(run, known, names)
@@ -162,7 +163,7 @@ def port_by_names(
         return answer
     met = [(call.path, call.ordinal) for call in own if (call.path, call.ordinal) in partners]
     pairs = sorted(((*place, partners[place].number) for place in met), key=lambda pair: pair[2])
-    worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+    worker.kept[JUDGED] = _judged(forced)
     worker.kept[_RUN] = dataclasses.replace(run, model=weakref.ref(run.model))
     return {**answer, "pairs": pairs, "left_out": {}, **forcing.keep(forced)}
 
@@ -184,7 +185,7 @@ def port_past_its_crash(
         What `port_by_names` returns; the calls are those that were judged.
     """
     run = CaseRun.of(worker, stage, weights)
-    forcing = _Forcing(worker, folder, calls, moved)
+    forcing = Forcing(worker, folder, calls, moved)
     known = list(forcing.by_number.values())
     names = PathNames.of(run, known, rename)
     worker.kept[_RUN], worker.kept[_KERNELS] = None, ()
@@ -194,9 +195,13 @@ def port_past_its_crash(
         _known_names(run, names, known),
     )
     worker.kept[_OWN], worker.kept[_VALUES] = own, _ = same_as_own(forced.units), {}
-    worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+    worker.kept[JUDGED] = _judged(forced)
     pairs = sorted(((u.path, u.call.ordinal, u.call.number) for u in forced.units), key=lambda pair: pair[2])
     return {**_own_calls(own, names), "pairs": pairs, "left_out": left_out | forced.left_out, **forcing.keep(forced)}
+
+
+def _judged(forced: ForcedForward) -> tuple[dict[int, Result], frozenset[int], frozenset[tuple[str, int]]]:
+    return results_of(forced.units), frozenset(forced.given_up), frozenset(forced.pairs)
 
 
 def _paths(run: CaseRun) -> list[str]:
@@ -270,10 +275,10 @@ def port_forced_forward(
         draw: of the inputs, as `CaseRun` takes it.
 
     Returns:
-        `left_out`: path of a layer → why it was not judged; what `_Forcing.keep` returns; `lacking` alone if what is
+        `left_out`: path of a layer → why it was not judged; what `Forcing.keep` returns; `lacking` alone if what is
         wanted does not run without the values of the whole pass.
     """
-    forcing, kept = _Forcing(worker, folder, calls, moved), dict(wanted)
+    forcing, kept = Forcing(worker, folder, calls, moved), dict(wanted)
     known = forcing.by_number  # without what a pass that ended early did not come to
     partners = {(path, ordinal): known[number] for path, ordinal, number in pairs if number in known}
 
@@ -287,7 +292,7 @@ def port_forced_forward(
 
     standing = None
     if not gradients:
-        results, given_up = worker.kept[_JUDGED]
+        results, given_up, _ = worker.kept[JUDGED]
         needed = with_those_around(kept, forcing.by_number)
         standing = StandIns(results, given_up, needed, last_to_end(kept, forcing.by_number))
     with worker.backend.no_grad() if standing else contextlib.nullcontext():
@@ -295,5 +300,5 @@ def port_forced_forward(
     if standing and (left_out or not {unit.call.number for unit in forced.units if unit.ended}.issuperset(kept)):
         return {"lacking": True}
     if not wanted:
-        worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+        worker.kept[JUDGED] = _judged(forced)
     return {"left_out": left_out | forced.left_out, **forcing.keep(forced)}

@@ -59,8 +59,9 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     texts, reduced = texts_in(theirs), axes_in((*theirs, *scope))
     every = [node for node in (*nodes, *scope) if isinstance(node, ast.Name) and node.id not in modules]
     read = {node.id: None for node in every if _is_read(node)}
-    # What the function makes and never reads may have been meant first of all.
-    names = [*dict.fromkeys(node.id for node in every if node.id not in read), *read]
+    # What the function makes or is given, and never reads, may have been meant first of all.
+    given = [node.arg for node in scope if isinstance(node, ast.arg) and node.arg != "self"]
+    names = [*dict.fromkeys(name for name in (*(node.id for node in every), *given) if name not in read), *read]
     axes = {id(axis) for node in nodes for axis in _axes_in_order(node)}
     for node in nodes:
         yield from ((node, placed(new, node)) for new in _of_constant(node, known) if id(node) not in axes)

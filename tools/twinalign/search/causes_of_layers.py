@@ -1,6 +1,7 @@
 """Looks for the causes of wrong layers: asks the reference's process, one layer after the other."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ _MOST_SEEN = 12
 """So many tensors behind a layer are looked at."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class CauseSearch:
     """The search for causes in one part of a case.
 
@@ -30,6 +31,7 @@ class CauseSearch:
         pairs: path in the port, ordinal, number of the reference's call.
         port_calls: those of the port's own pass.
         opened: numbers of the reference's calls that the port makes without their pairs.
+        left: seconds that are left for causes, once some were looked for.
     """
 
     ask: Callable[..., dict[str, Any]]
@@ -39,6 +41,7 @@ class CauseSearch:
     pairs: Sequence[tuple[str, int, int]]
     port_calls: Sequence[Call]
     opened: Sequence[int]
+    left: float = math.inf
 
     def explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> list[tuple[str, str]]:
         """Look for the cause of each fault; with each comes what was reported of its unit.
@@ -63,7 +66,8 @@ class CauseSearch:
             )
             if answer["right"]:
                 right.append((fault.reference_layer, fault.phase))
-            left = f"; {answer['left']:.0f} s left for causes"
+            self.left = answer["left"]
+            left = f"; {self.left:.0f} s left for causes"
             if answer["explanation"]:
                 proven.append((suspect["layer"], _as_tried(answer["explanation"])))
                 fault.explanation = Explanation(**answer["explanation"])

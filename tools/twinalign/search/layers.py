@@ -1,7 +1,6 @@
 """Finds wrong layers: asks both sides in turn, matches their calls and collects the faults."""
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,65 +30,17 @@ from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
+from twinalign.search.edits_of_port import PortEdits, is_open
 from twinalign.search.faults import Fault, are_rounded, shows_more, where_in_unit
+from twinalign.search.layer_faults import LayerFaults, finite
 from twinalign.search.matching import Matching, by_known_names, match_calls
-from twinalign.sides import FOUND, SIDES
+from twinalign.sides import FOUND
 from twinalign.verdict.excuses import accepted_as
 
 _MOST_NAMED = 10
 _OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
 _CRASHES = "the port crashes at {}, and was judged with the reference's values in its layers"
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
-
-
-@dataclasses.dataclass
-class LayerFaults:
-    """Wrong layers of one part of a case, and what is known of the others.
-
-    Attributes:
-        faults: in the order in which the layers run.
-        inherited: path in the port → relative error of the layer's output in the port's own pass.
-        judged: paths in the port of the layers that were judged alone.
-        left_out: path in the port → why the layer could not be judged alone.
-        accepted: convention that the case accepts → the layers, in the port, in which nothing else differs.
-        bytes_on_disk: the most disk space that the reference's values took.
-        activation_bytes: size of its layers' inputs and outputs, each counted once.
-    """
-
-    faults: list[Fault]
-    matching: Matching
-    inherited: dict[str, float]
-    judged: set[str]
-    left_out: dict[str, str]
-    accepted: dict[str, list[str]]
-    bytes_on_disk: int
-    activation_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        wrong: dict[str, list[str]] = {}
-        for fault in self.faults:
-            wrong.setdefault(fault.paddle_layer, []).append(fault.phase)
-        layers = {
-            port.path: {
-                "reference_layer": ours.path,
-                "paddle_layer": port.path,
-                "class": port.layer,
-                "matched_by": self.matching.how[ours.number],
-                "judged": port.path in self.judged - self.left_out.keys(),
-                "inherited_error": _finite(self.inherited.get(port.path)),
-                "wrong": wrong.get(port.path, []),
-                "draws": [side for side, call in zip(SIDES, (ours, port), strict=True) if call.random],
-            }
-            for ours, port in self.matching.pairs
-            if port.parent is not None
-        }
-        alone = {side: list(dict.fromkeys(call.path for call in calls)) for side, calls in self.matching.alone.items()}
-        return {
-            "layers": list(layers.values()),
-            "without_partner": alone,
-            "left_out": self.left_out,
-            "accepted": self.accepted,
-        }
 
 
 def locate_layers(
@@ -148,6 +99,7 @@ class _Search:
             matching = match_calls(self._calls, port_calls, own["names"], self._converted)
         else:
             matching = by_known_names(self._calls, port_calls, own["pairs"])
+        self._alone = matching.alone["reference"]
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         times = [Counter(call.path for call in calls) for calls in (self._calls, port_calls)]
         self._uneven = sorted({p.path for o, p in matching.pairs if times[0][o.path] != times[1][p.path]})
@@ -175,7 +127,7 @@ class _Search:
             if any(t.inherited is not None for t in call.outputs)
         }
         for fault in faults:
-            fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
+            fault.evidence["inherited_error"] = finite(inherited.get(fault.paddle_layer))
         judged, written = set(forced["judged"]), calls["bytes_written"]
         return LayerFaults(faults, matching, inherited, judged, self._left_out, self._accepted, on_disk, written)
 
@@ -312,7 +264,23 @@ class _Search:
         )
         for key in search.explain(list(asked.values())):
             del found[key]
-        return self._decided(found, [(number, key) for number, key in judged if key in found])
+            del asked[key]
+        faults = self._decided(found, [(number, key) for number, key in judged if key in found])
+        self._edit_port([(fault, suspect) for fault, suspect in asked.values() if fault in faults], search.left)
+        return faults
+
+    def _edit_port(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]], left: float) -> None:
+        """Look for edits of the port where no cause says which line is wrong, while seconds for causes are left."""
+        if self._crash is not None:
+            return
+        given = self._ask, self.stage, self.weights["paddle"], self.folder, self._pairs, self._calls
+        edits = PortEdits(*given, [call.path for call in self._alone])
+        in_vain: list[Any] = []
+        for fault, suspect in asked:
+            code = suspect["layer"], suspect["functions"], fault.phase
+            if is_open(fault) and code not in in_vain:
+                left -= edits.explain(fault, suspect, left)
+                in_vain += [code] if is_open(fault) else []
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]
@@ -390,10 +358,6 @@ def _name_of_state(path: str, name: str) -> str:
     """The name that a value of a unit, which is a buffer or other state, has in a recording; empty for other values."""
     kind, _, rest = name.partition(".")
     return {"buffer": f"{path}.{rest}", "state": rest}.get(kind, "")
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _bytes_in(folder: Path) -> int:

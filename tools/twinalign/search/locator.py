@@ -27,7 +27,8 @@ from twinalign.replay.later_steps import port_later_weights, reference_later_wei
 from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once
-from twinalign.search.layers import LayerFaults, locate_layers
+from twinalign.search.layer_faults import LayerFaults
+from twinalign.search.layers import locate_layers
 from twinalign.search.metric import locate_metric
 from twinalign.search.moved_between import note_moves
 from twinalign.search.observed import locate_observed

@@ -139,7 +139,7 @@ def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterab
     if operation.name in ("div", "mul") and type(value) in (int, float) and value:
         # `x / 2 * n` for `x / (2 * n)`: divided by 2 / n, and not by their product
         found += [ratio for number in program.literals if number for ratio in (number**2 / value, value / number**2)]
-    ends = path[-1] in ("start", "stop")
+    ends = path[-1] in ("start", "stop", "padding_idx")
     found = [None, *found, -1] if ends else found
     return [other for other in dict.fromkeys(found) if (ends or other is not None) and other != value]
 

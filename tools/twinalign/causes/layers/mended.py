@@ -23,7 +23,6 @@ from twinalign.replay.case_run import KeptState
 from twinalign.replay.known_before import KnownBefore
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.layers import FLOOR_FACTOR, KEPT, WHOLE
-from twinalign.replay.layouts import opposite_mask
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.rerun_unit import PERTURBATION, noisy
@@ -128,13 +127,8 @@ class MendedPass:
             given_to = f"input.{call.label}"
             arguments, keywords = put_together(skeleton, _adjusted(self._scaled_before[call.number], given_to, tensors))
         compared = call is not None and self._is_compared(call.number)
-        tensors, skeleton = take_apart((arguments, keywords), backend.is_tensor) if compared else ([], None)
+        tensors = take_apart((arguments, keywords), backend.is_tensor)[0] if compared else []
         given = [backend.to_array(tensor) for tensor in tensors]  # copies: the layer may change them in place
-        if call is not None and (
-            of_port := [at for at in range(len(given)) if self._is_of_port(call.number, at, given[at])]
-        ):
-            turned = [opposite_mask(one) if at in of_port else one for at, one in enumerate(tensors)]
-            arguments, keywords = put_together(skeleton, turned)
         with contextlib.ExitStack() as stack:
             for mend, mode, children in self._active:
                 if path in children:  # matched layers of the unit are not its own code
@@ -156,12 +150,6 @@ class MendedPass:
         if layer is None:
             self._found |= {f"{path}.{number}": backend.to_array(t) for number, t in enumerate(returned)}
         return put_together(skeleton, returned)
-
-    def _is_of_port(self, number: int, place: int, given: np.ndarray) -> bool:
-        """Whether a layer of the reference is given the port's mask, which has the opposite sense there."""
-        known = any([number, place] in mend.suspect["opposite"] for mend, *_ in self._active)
-        port = self._port.get(f"input.{number}.{place}") if known else None
-        return port is not None and port.shape == given.shape and bool((port.astype(bool) == given.astype(bool)).all())
 
     def _leaving(self, path: str) -> Callable[[Any, Any, Any], Any]:
         """Hook of a mended layer, which is compared here: a cause may change what it returns after its `forward`."""

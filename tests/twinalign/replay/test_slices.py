@@ -1,0 +1,63 @@
+"""What wrong values are made of comes before what they are not, the nearest first."""
+
+from __future__ import annotations
+
+import ast
+
+from twinalign.replay.aligned_code import Code, parsed
+from twinalign.replay.slices import distances
+
+SOURCE = """
+def forward(self, x, mask):
+    scale = self.width * 0.5
+    scores = self.scored(x) * scale
+    kept = []
+    kept.append(scores)
+    other = mask + 1
+    return self.last(sum(kept)), other
+"""
+SCORED = """
+def scored(self, values):
+    return values.exp()
+"""
+
+
+def codes() -> list[Code]:
+    texts = (SOURCE, "Net.forward"), (SCORED, "Net.scored")
+    made = [parsed(text.strip(), "port.py", 1, name, "paddle") for text, name in texts]
+    return [one for one in made if one is not None]
+
+
+def distance_of(text: str, known: list[Code], found: dict[int, int]) -> int | None:
+    nodes = (node for code in known for node in ast.walk(code.tree) if isinstance(node, ast.expr))
+    return next(found.get(id(node)) for node in nodes if ast.unparse(node) == text)
+
+
+def test_the_value_given_to_a_layer_is_followed_through_lists_and_functions() -> None:
+    known = codes()
+    found = distances(known, ["last"], [], [], {})
+    assert distance_of("sum(kept)", known, found) == 0
+    assert distance_of("kept.append(scores)", known, found) == 1
+    assert distance_of("self.scored(x) * scale", known, found) == 2
+    assert distance_of("self.width * 0.5", known, found) == 3
+    assert distance_of("values.exp()", known, found) == 3
+    assert distance_of("mask + 1", known, found) is None
+
+
+def test_a_function_that_returns_something_wrong_and_a_line() -> None:
+    known = codes()
+    assert distance_of("mask + 1", known, distances(known, [], ["Net.forward"], [], {})) == 1
+    line = next(node.lineno for node in ast.walk(known[0].tree) if isinstance(node, ast.Assign))
+    found = distances(known, [], [], [("port.py", line)], {})
+    assert distance_of("self.width * 0.5", known, found) == 0
+    assert distance_of("mask + 1", known, found) is None
+
+
+def test_layers_in_an_attribute_are_known_by_their_class() -> None:
+    known = [
+        one
+        for text, name in ((SOURCE, "Net.forward"), (SCORED.replace("scored", "forward"), "Scored.forward"))
+        if (one := parsed(text.strip(), "port.py", 1, name, "paddle")) is not None
+    ]
+    found = distances(known, ["last"], [], [], {"scored": {"Scored"}})
+    assert distance_of("values.exp()", known, found) == 3

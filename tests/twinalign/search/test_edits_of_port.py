@@ -1,0 +1,118 @@
+"""A port that is built otherwise than the reference: the edit of its own code that mends it is found in the port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.twinalign.search.test_whole_layers import written
+from tests.twinalign.search.written_cases import edited, faults_of
+from twinalign.search.faults import Fault
+
+pytestmark = pytest.mark.slow
+
+CASE = """
+from twinalign import Case
+import numpy as np
+
+class Bags(Case):
+    name = "bags"
+
+    def reference(self):
+        import theirs
+        return theirs.Net()
+
+    def reproduced(self):
+        import ours
+        return ours.Net()
+
+    def inputs(self, rng):
+        ids = rng.integers(1, 9, (4, 5))
+        ids[:, 3:] = 0
+        return {"ids": ids, "x": rng.standard_normal((4, 6), dtype="float32")}
+
+    def loss(self, outputs, inputs, framework):
+        return (outputs * outputs).mean()
+
+    def optimizer(self, parameters, framework):
+        if framework == "torch":
+            import torch
+            return torch.optim.SGD(parameters, lr=0.1)
+        import paddle
+        return paddle.optimizer.SGD(0.1, parameters=parameters)
+"""
+REFERENCE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(9, 6, mode="sum", padding_idx=0)
+        self.mix, self.norm, self.last = nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3)
+        with torch.no_grad():
+            self.bag.weight[0] = 0.0
+
+    def forward(self, ids, x):
+        bag = self.bag(ids)
+        mixed = self.mix(x + bag)
+        gate = torch.tanh(bag)
+        return self.last(self.norm(x) + gate * mixed)
+"""
+PORT = """
+import paddle
+from paddle import nn
+
+class Summed(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 6)
+
+    def forward(self, ids):
+        rows = self.table(ids)
+        seen = (ids != 0).astype(rows.dtype).unsqueeze(-1)
+        total = (rows * seen).sum(axis=1)
+        return total, seen.sum(axis=1)
+
+class Gated(nn.Layer):
+    def forward(self, values, other):
+        gate = paddle.tanh(values)
+        return gate * other
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.bags, self.gated = Summed(), Gated()
+        self.mix, self.norm, self.last = nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, ids, x):
+        sums, counts = self.bags(ids)
+        given = x + sums
+        mixed = self.gated(sums, self.mix(given))
+        return self.last(self.norm(x) + mixed)
+"""
+
+
+def found(tmp_path: Path, right: str, wrong: str, stage: str) -> list[Fault]:
+    return faults_of(written(tmp_path, edited(PORT, [(right, wrong)]), CASE, REFERENCE), stages=(stage,))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "stage"),
+    [
+        ("gate * other", "gate * values", "forward"),
+        ("(rows * seen).sum(axis=1)", "rows.sum(axis=1)", "backward"),
+    ],
+)
+def test_the_line_is_told_with_what_is_meant(right: str, wrong: str, stage: str, tmp_path: Path) -> None:
+    (fault,) = found(tmp_path, right, wrong, stage)
+    assert fault.explanation is not None, fault.evidence
+    number = next(n for n, text in enumerate(edited(PORT, [(right, wrong)]).splitlines(), start=1) if wrong in text)
+    assert f"line {number} of ours.py" in fault.explanation.text, fault.explanation.text
+    assert f"`{wrong}` in place of `{right}`" in fault.explanation.text
+    assert fault.suggestion.endswith(f"near ours.py:{number}: write `{right}` in place of `{wrong}`")
+
+
+def test_the_right_port_has_no_fault(tmp_path: Path) -> None:
+    assert faults_of(written(tmp_path, PORT, CASE, REFERENCE), stages=("backward",)) == []

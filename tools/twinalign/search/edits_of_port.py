@@ -1,0 +1,108 @@
+"""Looks for the edit of the port's own code that mends a layer, where no cause in the reference gives what it gives."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.causes.registry import Explanation, known_causes
+from twinalign.replay.case_run import PLAIN, REDRAWN
+from twinalign.replay.construction_places import reference_code
+from twinalign.replay.layer_calls import Call
+from twinalign.replay.layers import reference_second_backward, reference_second_forward
+from twinalign.replay.mended_port import port_mended
+from twinalign.search.faults import Fault
+
+_LINE, _STEP = "line_of_port", "edited_program"
+_SECONDS, _SECONDS_IF_PROVEN = 10.0, 4.0
+"""Of processor time, for the edits of one layer; if a cause is proven, only the port's line is to be found."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PortEdits:
+    """The search for edits of the port in one part of a case.
+
+    Attributes:
+        ask: calls a function in a side's process: side, function, text for the reader, arguments.
+        stage, weights: of the part; the port's weights as its recorder takes them.
+        folder: what the sides exchange.
+        pairs: path in the port, ordinal, number of the reference's call.
+        calls: the reference's.
+        alone: paths of the reference's layers that the port has no counterpart of.
+    """
+
+    ask: Callable[..., dict[str, Any]]
+    stage: str
+    weights: Mapping[str, Any]
+    folder: Path
+    pairs: Sequence[tuple[str, int, int]]
+    calls: Sequence[Call]
+    alone: Sequence[str]
+
+    def explain(self, fault: Fault, suspect: Mapping[str, Any], left: float) -> float:
+        """Look for the edit that mends a fault, in at most `left` seconds; returns how many it took."""
+        if fault.phase not in ("forward", "backward") or not suspect["functions"] or left <= 0.0:
+            return 0.0
+        inside = f"{fault.reference_layer}." if fault.reference_layer else ""
+        paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
+        code = self.ask("ref", reference_code, "the reference's code", stage=self.stage, paths=paths)
+        answer = self.ask(
+            "paddle",
+            port_mended,
+            f"edits of the port in {fault.paddle_layer or 'the model'}",
+            stage=self.stage,
+            weights=self.weights,
+            number=suspect["call"],
+            names=list(suspect["differences"]),
+            draws=self._draws(suspect["call"]),
+            of_gradients=fault.phase == "backward",
+            pairs=self.pairs,
+            theirs=[place for places in code.values() for place in places],
+            inside=suspect.get("inside"),
+            seconds=min(_SECONDS if fault.explanation is None else _SECONDS_IF_PROVEN, left),
+        )
+        if "text" in answer:
+            proof = {"lines_of_port": answer["lines_of_port"], "helper_edit": answer["edit"]}
+            known = fault.explanation
+            if known is not None and known.id == _STEP:  # in the reference's words
+                text = f"{known.text}; in the port {answer['text']}"
+                fault.explanation = Explanation(_STEP, text, evidence={**known.evidence, **proof})
+            else:
+                said = next(cause.text for cause in known_causes("forward") if cause.id == _LINE)
+                fault.explanation = Explanation(_LINE, f"{said}: {answer['text']}", evidence=proof)
+            for name in ("right_lines", "fits_here", "inside"):  # what was known without the cause
+                fault.evidence.pop(name, None)
+        return float(answer["took"])
+
+    def _draws(self, number: int) -> list[dict[str, Any]]:
+        """The reference's values, and `gradients`, on the case's inputs, and on others if it runs on them."""
+        found, inside = [], {number}
+        for call in self.calls[number + 1 :]:
+            inside |= {call.number} if call.parent in inside else set()
+        given = {"wanted": sorted({0, number}), "opened": sorted(inside)}
+        for name, draws in (("edited", (0,)), ("edited again", (REDRAWN, PLAIN))):
+            folder = self.folder / name
+            for draw in draws:
+                made = {**given, "draw": draw, "gradients": False, "key": name}
+                calls = self.ask("ref", reference_second_forward, "forward once more", folder=str(folder), **made)
+                if "unlike" in calls:
+                    continue
+                one = {"folder": str(folder), "draw": draw, "calls": calls["calls"], "moved": list(calls["state"])}
+                backward = {"key": f"{name} backward", "gradients": str(folder / "gradients.npz")}
+                made |= {**backward, "gradients": True, "folder": str(folder / "backward")}
+                again = self.ask("ref", reference_second_forward, "forward once more", **made)
+                if "unlike" not in again:
+                    self.ask("ref", reference_second_backward, "backward once more", **backward)
+                one["gradients"] = "" if "unlike" in again else backward["gradients"]
+                found.append(one)
+                break
+        return found
+
+
+def is_open(fault: Fault) -> bool:
+    """Whether no cause is known, or one that leaves open which line of the port is wrong."""
+    known = fault.explanation
+    if known is None or "helper_edit" in known.evidence:
+        return known is None
+    lines = sum(last - first + 1 for _, first, last in known.evidence.get("lines_of_port", ()))
+    return known.id == _STEP or (known.id == _LINE and lines > 1)
