@@ -122,6 +122,13 @@ def reference_second_backward(worker: Any, gradients: str | None = None, key: st
     return found
 
 
+def reference_forgets(worker: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """Give up what further passes have kept under these keys."""
+    for key in keys:
+        worker.kept.pop(key, None)
+    return {}
+
+
 def _restore(worker: Any, reference: ReferencePass) -> None:
     """Give the model its initial weights again if a pass has changed them, and its attributes."""
     worker.restore_attributes()

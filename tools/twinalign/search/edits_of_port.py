@@ -1,21 +1,26 @@
 """Looks for the edit of the port's own code that mends a layer, where no cause in the reference gives what it gives."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from twinalign.causes.registry import Explanation, known_causes
+from twinalign.processes.side_process import ChildError
 from twinalign.replay.case_run import PLAIN, REDRAWN
 from twinalign.replay.construction_places import reference_code
 from twinalign.replay.layer_calls import Call
-from twinalign.replay.layers import reference_second_backward, reference_second_forward
+from twinalign.replay.layers import reference_forgets, reference_second_backward, reference_second_forward
 from twinalign.replay.mended_port import port_mended
 from twinalign.search.faults import Fault
 
 _LINE, _STEP = "line_of_port", "edited_program"
 _SECONDS, _SECONDS_IF_PROVEN = 10.0, 4.0
-"""Of processor time, for the edits of one layer; if a cause is proven, only the port's line is to be found."""
+"""For the edits of one layer; if a cause is proven, only the port's line is to be found."""
+_KEYS = (("edited", "edited backward"), ("edited again", "edited again backward"))
+"""Under which the reference keeps its passes on each draw."""
+_PASSES = [key for keys in _KEYS for key in keys]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +48,28 @@ class PortEdits:
         """Look for the edit that mends a fault, in at most `left` seconds; returns how many it took."""
         if fault.phase not in ("forward", "backward") or not suspect["functions"] or left <= 0.0:
             return 0.0
+        begun = time.monotonic()
+        try:
+            answer = self._mended(
+                fault, suspect, min(_SECONDS if fault.explanation is None else _SECONDS_IF_PROVEN, left)
+            )
+        except ChildError as error:  # a user's code may not run once more
+            if error.died:
+                raise
+            answer = {}
+        finally:
+            self.ask("ref", reference_forgets, "values of further passes", keys=_PASSES)
+        if "text" in answer:
+            _tell(fault, answer)
+        return time.monotonic() - begun
+
+    def _mended(self, fault: Fault, suspect: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """What `port_mended` answers."""
         inside = f"{fault.reference_layer}." if fault.reference_layer else ""
         paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
         code = self.ask("ref", reference_code, "the reference's code", stage=self.stage, paths=paths)
-        answer = self.ask(
+        draws = self._draws(suspect["call"])
+        return self.ask(
             "paddle",
             port_mended,
             f"edits of the port in {fault.paddle_layer or 'the model'}",
@@ -54,25 +77,13 @@ class PortEdits:
             weights=self.weights,
             number=suspect["call"],
             names=list(suspect["differences"]),
-            draws=self._draws(suspect["call"]),
+            draws=draws,
             of_gradients=fault.phase == "backward",
             pairs=self.pairs,
             theirs=[place for places in code.values() for place in places],
             inside=suspect.get("inside"),
-            seconds=min(_SECONDS if fault.explanation is None else _SECONDS_IF_PROVEN, left),
+            seconds=seconds,
         )
-        if "text" in answer:
-            proof = {"lines_of_port": answer["lines_of_port"], "helper_edit": answer["edit"]}
-            known = fault.explanation
-            if known is not None and known.id == _STEP:  # in the reference's words
-                text = f"{known.text}; in the port {answer['text']}"
-                fault.explanation = Explanation(_STEP, text, evidence={**known.evidence, **proof})
-            else:
-                said = next(cause.text for cause in known_causes("forward") if cause.id == _LINE)
-                fault.explanation = Explanation(_LINE, f"{said}: {answer['text']}", evidence=proof)
-            for name in ("right_lines", "fits_here", "inside"):  # what was known without the cause
-                fault.evidence.pop(name, None)
-        return float(answer["took"])
 
     def _draws(self, number: int) -> list[dict[str, Any]]:
         """The reference's values, and `gradients`, on the case's inputs, and on others if it runs on them."""
@@ -80,7 +91,7 @@ class PortEdits:
         for call in self.calls[number + 1 :]:
             inside |= {call.number} if call.parent in inside else set()
         given = {"wanted": sorted({0, number}), "opened": sorted(inside)}
-        for name, draws in (("edited", (0,)), ("edited again", (REDRAWN, PLAIN))):
+        for (name, again), draws in zip(_KEYS, ((0,), (REDRAWN, PLAIN)), strict=True):
             folder = self.folder / name
             for draw in draws:
                 made = {**given, "draw": draw, "gradients": False, "key": name}
@@ -88,15 +99,28 @@ class PortEdits:
                 if "unlike" in calls:
                     continue
                 one = {"folder": str(folder), "draw": draw, "calls": calls["calls"], "moved": list(calls["state"])}
-                backward = {"key": f"{name} backward", "gradients": str(folder / "gradients.npz")}
+                backward = {"key": again, "gradients": str(folder / "gradients.npz")}
                 made |= {**backward, "gradients": True, "folder": str(folder / "backward")}
-                again = self.ask("ref", reference_second_forward, "forward once more", **made)
-                if "unlike" not in again:
+                is_like = "unlike" not in self.ask("ref", reference_second_forward, "forward once more", **made)
+                if is_like:
                     self.ask("ref", reference_second_backward, "backward once more", **backward)
-                one["gradients"] = "" if "unlike" in again else backward["gradients"]
+                one["gradients"] = backward["gradients"] if is_like else ""
                 found.append(one)
                 break
         return found
+
+
+def _tell(fault: Fault, found: Mapping[str, Any]) -> None:
+    """Put the edit into the fault, beside a cause that is in the reference's words."""
+    proof, known = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}, fault.explanation
+    if known is not None and known.id == _STEP:
+        text = f"{known.text}; in the port {found['text']}"
+        fault.explanation = Explanation(_STEP, text, evidence={**known.evidence, **proof})
+    else:
+        said = next(cause.text for cause in known_causes("forward") if cause.id == _LINE)
+        fault.explanation = Explanation(_LINE, f"{said}: {found['text']}", evidence=proof)
+    for name in ("right_lines", "fits_here", "inside"):  # what was known without the cause
+        fault.evidence.pop(name, None)
 
 
 def is_open(fault: Fault) -> bool:
