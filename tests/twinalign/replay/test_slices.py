@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from twinalign.replay.aligned_code import Code, parsed
-from twinalign.replay.slices import distances
+from twinalign.replay.slices import distances, outermost
 
 SOURCE = """
 def forward(self, x, mask):
@@ -59,5 +59,6 @@ def test_layers_in_an_attribute_are_known_by_their_class() -> None:
         for text, name in ((SOURCE, "Net.forward"), (SCORED.replace("scored", "forward"), "Scored.forward"))
         if (one := parsed(text.strip(), "port.py", 1, name, "paddle")) is not None
     ]
+    assert outermost(known, {"scored": {"Scored"}}) == ["Net.forward"]
     found = distances(known, ["last"], [], [], {"scored": {"Scored"}})
     assert distance_of("values.exp()", known, found) == 3

@@ -35,7 +35,7 @@ from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
 from twinalign.replay.rebuilt_code import compiled, running
-from twinalign.replay.slices import FAR, distances
+from twinalign.replay.slices import FAR, distances, outermost
 from twinalign.replay.statement_edits import statement_edits
 from twinalign.verdict.array_difference import difference
 
@@ -56,6 +56,7 @@ def port_mended(
     theirs: Sequence[Sequence[Any]],
     inside: Mapping[str, Any] | None,
     of_gradients: bool,
+    right: Sequence[Sequence[Any]],
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit of the port's code with which the unit of one call is right; runs in the port's process.
@@ -69,6 +70,7 @@ def port_mended(
         pairs: path in the port, ordinal, partner's number.
         theirs: `[file, first line, last line]` of the reference's code.
         inside: between which lines the unit's values go wrong, as `reference_confirm` has it.
+        right: `[file, first line, last line]` of the port's lines that do what the reference's do.
         seconds: of processor time.
 
     Returns:
@@ -81,7 +83,7 @@ def port_mended(
         return {}
     codes = unit.codes()
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
-    for edit in _edits(codes, _parsed(theirs), unit.distances(codes, lines)):
+    for edit in _edits(codes, _parsed(theirs), unit.distances(codes, lines), right):
         if time.process_time() > until:
             break
         fits = unit.fit(edit)
@@ -173,7 +175,7 @@ class _Unit:
         for path, layer in self._worker.backend.named_layers(unit.layer) if unit.layer is not None else ():
             for part in path.split("."):
                 classes.setdefault(part, set()).add(type(layer).__name__)
-        own = [f"{type(unit.layer).__name__}.forward"] if unit.layer is not None else [code.name for code in codes]
+        own = [f"{type(unit.layer).__name__}.forward"] if unit.layer is not None else outermost(codes, classes)
         named = {next((part for part in reversed(path.split(".")) if not part.isdigit()), "") for path in given}
         return distances(codes, named, own if returns else [], lines, classes)
 
@@ -301,16 +303,25 @@ def _children(unit: ForcedCall) -> frozenset[tuple[int, int]]:
     return frozenset((child.call.number, len(child.given)) for child in unit.children)
 
 
-def _edits(codes: Sequence[Code], theirs: Sequence[ast.AST], far: Mapping[int, int]) -> Iterator[Edit]:
+def _edits(
+    codes: Sequence[Code], theirs: Sequence[ast.AST], far: Mapping[int, int], right: Sequence[Sequence[Any]]
+) -> Iterator[Edit]:
     """Edits of functions, the nearest to wrong values first; `far`: of `distances`.
 
-    One more number in a value may make up for a wrong one before it or behind it: that comes later.
+    One more number in a value may make up for a wrong one before it or behind it: that comes later. Last come edits of
+    lines that are known to be right.
     """
-    edits = ranked_edits(codes, theirs)
-    edits.sort(key=lambda edit: (_adds_number(edit), far.get(id(edit.old), FAR)))
-    near = sum(id(edit.old) in far and not _adds_number(edit) for edit in edits)
+
+    def order(edit: HelperEdit) -> tuple[bool, bool, int]:
+        file, begin, end = edit.lines_of_port[0]
+        is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
+        return is_right, _adds_number(edit), far.get(id(edit.old), FAR)
+
+    edits = [(order(edit), edit) for edit in ranked_edits(codes, theirs)]
+    edits.sort(key=lambda both: both[0])
+    near = [edit for place, edit in edits if not any(place[:2]) and place[2] < FAR]
     statements = (edit for code in codes for edit in statement_edits(code))
-    yield from itertools.chain(edits[:near], statements, edits[near:])
+    yield from itertools.chain(near, statements, (edit for _, edit in edits[len(near) :]))
 
 
 def _adds_number(edit: HelperEdit) -> bool:

@@ -44,6 +44,11 @@ def distances(
     return found
 
 
+def outermost(codes: Sequence[Code], classes: Mapping[str, Collection[str]]) -> list[str]:
+    """Names of the functions that no other of them calls."""
+    return [code.name for code in codes if all(other is code for other, _ in _calls_of(code, codes, classes))]
+
+
 def _wrong(code: Code, layers: Collection[str], returns: bool, lines: Collection[tuple[str, int]]) -> Iterable[ast.AST]:
     for node in ast.walk(code.tree):
         if isinstance(node, ast.Call) and _attributes(node.func) & set(layers):

@@ -82,6 +82,7 @@ class PortEdits:
             pairs=self.pairs,
             theirs=[place for places in code.values() for place in places],
             inside=suspect.get("inside"),
+            right=fault.evidence.get("right_lines", ()),
             seconds=seconds,
         )
 
