@@ -113,7 +113,8 @@ class Unexplained(Wrong):
 def _Waves(paddle: Any) -> Any:  # noqa: N802
     class Waves(paddle.nn.Layer):
         def forward(self, x: Any) -> Any:
-            return x + paddle.stanh(37 * x)  # torch has no such function, so the line cannot run there
+            # Torch has no such function, so the line cannot run there, and no single edit gives `x`.
+            return 0.5 * x.flip(1) + paddle.stanh(37 * x)
 
     return Waves()
 

@@ -56,6 +56,7 @@ def port_mended(
     theirs: Sequence[Sequence[Any]],
     inside: Mapping[str, Any] | None,
     of_gradients: bool,
+    is_alone: bool,
     right: Sequence[Sequence[Any]],
     seconds: float,
 ) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def port_mended(
         pairs: path in the port, ordinal, partner's number.
         theirs: `[file, first line, last line]` of the reference's code.
         inside: between which lines the unit's values go wrong, as `reference_confirm` has it.
+        is_alone: whether nothing else of the port is wrong, so that the whole has to be right with the edit.
         right: `[file, first line, last line]` of the port's lines that do what the reference's do.
         seconds: of processor time.
 
@@ -78,7 +80,7 @@ def port_mended(
     """
     until, found = time.process_time() + seconds, None
     try:
-        unit = _Unit(worker, stage, weights, number, names, draws, pairs, of_gradients)
+        unit = _Unit(worker, stage, weights, number, names, draws, pairs, of_gradients, is_alone)
     except Exception:  # a user's code may not run once more, or runs otherwise
         return {}
     codes = unit.codes()
@@ -122,8 +124,8 @@ class _Draw:
     """Relative difference of what the port returns without an edit."""
     gradient: float = math.inf
     """The same of its parameters' gradients."""
-    children: frozenset[tuple[int, int]] = frozenset()
-    """Number of the call of each layer inside, and how many tensors it is given."""
+    children: frozenset[tuple[Any, ...]] = frozenset()
+    """Number of the call of each layer inside, how many tensors it is given, and which of the reference's it is not."""
 
 
 class _Unit:
@@ -139,8 +141,9 @@ class _Unit:
         draws: Sequence[Mapping[str, Any]],
         pairs: Sequence[Sequence[Any]],
         of_gradients: bool,
+        is_alone: bool,
     ) -> None:
-        self._of_gradients = of_gradients
+        self._of_gradients, self._is_alone = of_gradients, is_alone
         self._worker, self._number, self._names = worker, number, names
         run = CaseRun.of(worker, stage, weights)
         self._state = KeptState(run.backend)
@@ -206,7 +209,8 @@ class _Unit:
         pairs = zip(apart, self._draws, strict=True)
         if not all(one <= max(_ROUNDING, _LEFT * draw.whole) for one, draw in pairs):
             # With another fault behind it the whole is wrong still, but has to run.
-            return Fit.NOTHING if any(left) or not all(map(math.isfinite, apart)) else Fit.ALL
+            runs = not self._is_alone and all(map(math.isfinite, apart))
+            return Fit.NOTHING if any(left) or not runs else Fit.ALL
         return Fit.ALL if not first.gradients or self._has_right_gradients(first) else Fit.VALUES
 
     def _begun(self, run: CaseRun, given: Mapping[str, Any], pairs: Sequence[Sequence[Any]]) -> _Draw:
@@ -299,8 +303,8 @@ class _Unit:
         return self._gradient_apart(draw) <= max(_ROUNDING, _LEFT * draw.gradient)
 
 
-def _children(unit: ForcedCall) -> frozenset[tuple[int, int]]:
-    return frozenset((child.call.number, len(child.given)) for child in unit.children)
+def _children(unit: ForcedCall) -> frozenset[tuple[Any, ...]]:
+    return frozenset((child.call.number, len(child.given), *sorted(child.lacking)) for child in unit.children)
 
 
 def _edits(

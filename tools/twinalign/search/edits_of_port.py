@@ -34,6 +34,7 @@ class PortEdits:
         pairs: path in the port, ordinal, number of the reference's call.
         calls: the reference's.
         alone: paths of the reference's layers that the port has no counterpart of.
+        faults: how many there are.
     """
 
     ask: Callable[..., dict[str, Any]]
@@ -43,6 +44,7 @@ class PortEdits:
     pairs: Sequence[tuple[str, int, int]]
     calls: Sequence[Call]
     alone: Sequence[str]
+    faults: int
 
     def explain(self, fault: Fault, suspect: Mapping[str, Any], left: float) -> float:
         """Look for the edit that mends a fault, in at most `left` seconds; returns how many it took."""
@@ -79,6 +81,7 @@ class PortEdits:
             names=list(suspect["differences"]),
             draws=draws,
             of_gradients=fault.phase == "backward",
+            is_alone=self.faults == 1,
             pairs=self.pairs,
             theirs=[place for places in code.values() for place in places],
             inside=suspect.get("inside"),

@@ -274,7 +274,7 @@ class _Search:
         if self._crash is not None:
             return
         given = self._ask, self.stage, self.weights["paddle"], self.folder, self._pairs, self._calls
-        edits = PortEdits(*given, [call.path for call in self._alone])
+        edits = PortEdits(*given, [call.path for call in self._alone], len(asked))
         in_vain: list[Any] = []
         for fault, suspect in asked:
             code = suspect["layer"], suspect["functions"], fault.phase
