@@ -30,7 +30,9 @@ def test_a_factor_in_the_case_s_own_forward_is_proven(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", ["Counted", "CountedTwins"])
 def test_a_cause_that_fits_one_draw_of_inputs_and_not_a_second_is_not_proven(tmp_path: Path, case: str) -> None:
     fault = fault_in(tmp_path, case)
-    assert fault.explanation is None
+    assert fault.explanation is not None
+    assert fault.explanation.id == "line_of_port"  # which an edit of the port proves
+    assert "in place of `returned`" in fault.explanation.text
     text = "fits these inputs, but not a second draw of them: the output is scaled by a factor: 2"
     assert text in fault.evidence["notes"]
 

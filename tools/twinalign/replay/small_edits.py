@@ -190,8 +190,9 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        of_text = isinstance(getattr(node.comparators[0], "value", None), str)  # which has no order
         for order in _ORDERS if isinstance(node.ops[0], _ORDERS) else ():
-            if type(node.ops[0]) is not order:
+            if type(node.ops[0]) is not order and not (of_text and order not in (ast.Eq, ast.NotEq)):
                 yield ast.Compare(node.left, [order()], node.comparators)
     elif isinstance(node, ast.IfExp):
         yield from (node.body, node.orelse)

@@ -71,7 +71,7 @@ class CauseSearch:
             if answer["explanation"]:
                 proven.append((suspect["layer"], _as_tried(answer["explanation"])))
                 fault.explanation = Explanation(**answer["explanation"])
-                _leave_out_right_lines(fault, answer["explanation"]["evidence"])
+                leave_out_right_lines(fault, answer["explanation"]["evidence"])
             else:
                 texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
                 fault.note(*texts, *filter(None, [answer["stopped"]]))
@@ -143,7 +143,7 @@ def _as_tried(explanation: dict[str, Any]) -> dict[str, Any]:
     return {**explanation, "text": inside.get("of", explanation["text"])}
 
 
-def _leave_out_right_lines(fault: Fault, proof: Mapping[str, Any]) -> None:
+def leave_out_right_lines(fault: Fault, proof: Mapping[str, Any]) -> None:
     """Where the wrong lines are proven, the first value that the reference lacks is told only if it stands in one."""
     inside, lines = fault.evidence.get("inside"), proof.get("lines_of_port")
     if inside is None or lines is None:

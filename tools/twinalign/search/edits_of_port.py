@@ -13,6 +13,7 @@ from twinalign.replay.construction_places import reference_code
 from twinalign.replay.layer_calls import Call
 from twinalign.replay.layers import reference_forgets, reference_second_backward, reference_second_forward
 from twinalign.replay.mended_port import port_mended
+from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
 
 _LINE, _STEP = "line_of_port", "edited_program"
@@ -123,8 +124,9 @@ def _tell(fault: Fault, found: Mapping[str, Any]) -> None:
     else:
         said = next(cause.text for cause in known_causes("forward") if cause.id == _LINE)
         fault.explanation = Explanation(_LINE, f"{said}: {found['text']}", evidence=proof)
-    for name in ("right_lines", "fits_here", "inside"):  # what was known without the cause
+    for name in ("right_lines", "fits_here"):  # what was known without the cause
         fault.evidence.pop(name, None)
+    leave_out_right_lines(fault, proof)
 
 
 def is_open(fault: Fault) -> bool:
