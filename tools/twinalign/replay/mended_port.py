@@ -85,7 +85,7 @@ def port_mended(
         return {}
     codes = unit.codes()
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
-    for edit in _edits(codes, _parsed(theirs), unit.distances(codes, lines), right):
+    for edit in _edits(codes, _parsed(theirs), unit.distances(codes, lines), right, of_gradients):
         if time.process_time() > until:
             break
         fits = unit.fit(edit)
@@ -308,7 +308,11 @@ def _children(unit: ForcedCall) -> frozenset[tuple[Any, ...]]:
 
 
 def _edits(
-    codes: Sequence[Code], theirs: Sequence[ast.AST], far: Mapping[int, int], right: Sequence[Sequence[Any]]
+    codes: Sequence[Code],
+    theirs: Sequence[ast.AST],
+    far: Mapping[int, int],
+    right: Sequence[Sequence[Any]],
+    of_gradients: bool,
 ) -> Iterator[Edit]:
     """Edits of functions, the nearest to wrong values first; `far`: of `distances`.
 
@@ -318,6 +322,8 @@ def _edits(
 
     def order(edit: HelperEdit) -> tuple[bool, bool, int]:
         file, begin, end = edit.lines_of_port[0]
+        if of_gradients and _stops(edit.old) > _stops(edit.new):  # of which there are few
+            return False, False, -1
         is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
         return is_right, _adds_number(edit), far.get(id(edit.old), FAR)
 
@@ -326,6 +332,11 @@ def _edits(
     near = [edit for place, edit in edits if not any(place[:2]) and place[2] < FAR]
     statements = (edit for code in codes for edit in statement_edits(code))
     yield from itertools.chain(near, statements, (edit for _, edit in edits[len(near) :]))
+
+
+def _stops(node: ast.AST) -> int:
+    """How often code stops a gradient."""
+    return sum(getattr(one, "attr", "") in ("detach", "stop_gradient") for one in ast.walk(node))
 
 
 def _adds_number(edit: HelperEdit) -> bool:
