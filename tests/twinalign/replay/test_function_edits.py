@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from twinalign.replay import function_edits
-from twinalign.replay.aligned_code import functions_of
 from twinalign.replay.lines_of_components import lines_of_component
 from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.running_functions import functions_of
 from twinalign.replay.whole_functions import functions_as_wholes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from twinalign.replay.aligned_code import Code, parsed
-from twinalign.replay.slices import distances, outermost
+from twinalign.replay.slices import distances, outermost, wrong_parts
 
 SOURCE = """
 def forward(self, x, mask):
@@ -35,7 +35,7 @@ def distance_of(text: str, known: list[Code], found: dict[int, int]) -> int | No
 
 def test_the_value_given_to_a_layer_is_followed_through_lists_and_functions() -> None:
     known = codes()
-    found = distances(known, ["last"], [], [], {})
+    found = distances(known, wrong_parts(known, ["last"], [], []), {})
     assert distance_of("sum(kept)", known, found) == 0
     assert distance_of("kept.append(scores)", known, found) == 1
     assert distance_of("self.scored(x) * scale", known, found) == 2
@@ -46,9 +46,9 @@ def test_the_value_given_to_a_layer_is_followed_through_lists_and_functions() ->
 
 def test_a_function_that_returns_something_wrong_and_a_line() -> None:
     known = codes()
-    assert distance_of("mask + 1", known, distances(known, [], ["Net.forward"], [], {})) == 1
+    assert distance_of("mask + 1", known, distances(known, wrong_parts(known, [], ["Net.forward"], []), {})) == 1
     line = next(node.lineno for node in ast.walk(known[0].tree) if isinstance(node, ast.Assign))
-    found = distances(known, [], [], [("port.py", line)], {})
+    found = distances(known, wrong_parts(known, [], [], [("port.py", line)]), {})
     assert distance_of("self.width * 0.5", known, found) == 0
     assert distance_of("mask + 1", known, found) is None
 
@@ -60,5 +60,5 @@ def test_layers_in_an_attribute_are_known_by_their_class() -> None:
         if (one := parsed(text.strip(), "port.py", 1, name, "paddle")) is not None
     ]
     assert outermost(known, {"scored": {"Scored"}}) == ["Net.forward"]
-    found = distances(known, ["last"], [], [], {"scored": {"Scored"}})
+    found = distances(known, wrong_parts(known, ["last"], [], []), {"scored": {"Scored"}})
     assert distance_of("values.exp()", known, found) == 3

@@ -1,5 +1,6 @@
 """Find the case that a user names: registered, in a file, or in a module."""
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -7,7 +8,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,29 @@ def _import_module(name: str, reference: str) -> Any:
         raise
 
 
+_KEPT: list[dict[str, Any]] = []
+"""Modules of cases by their file, inside of `kept_modules`."""
+
+
+@contextlib.contextmanager
+def kept_modules() -> Iterator[None]:
+    """Inside the block the file of a case runs once: each further case is of the same class, with its code as it is."""
+    _KEPT.append({})
+    try:
+        yield
+    finally:
+        _KEPT.pop()
+
+
 def _import_file(path: Path) -> Any:
+    if _KEPT:
+        if str(path) not in _KEPT[-1]:
+            _KEPT[-1][str(path)] = _run_file(path)
+        return _KEPT[-1][str(path)]
+    return _run_file(path)
+
+
+def _run_file(path: Path) -> Any:
     # Modules beside the case are part of it: `from my_port import model` must work.
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))

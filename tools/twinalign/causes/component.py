@@ -17,7 +17,7 @@ import numpy as np
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
 from twinalign.causes.registry import Cause, Explanation, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
-from twinalign.replay.aligned_code import Code, functions_of
+from twinalign.replay.aligned_code import Code
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.edited_trainings import edited_training
 from twinalign.replay.fitting import fitting_number
@@ -25,6 +25,7 @@ from twinalign.replay.function_edits import told_with_edit
 from twinalign.replay.lines_of_components import lines_of_component
 from twinalign.replay.port_code import PORT_CODE
 from twinalign.replay.port_lines import LinesVariant, leaves_open, values_under
+from twinalign.replay.running_functions import functions_of
 from twinalign.replay.several_lines import MANY_VALUES, MANY_WRONG, SHARE_OF_LINES
 from twinalign.verdict.array_difference import distance, root_mean_square
 

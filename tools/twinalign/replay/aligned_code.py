@@ -4,14 +4,10 @@ import ast
 import copy
 import dataclasses
 import functools
-import gc
-import sys
 import textwrap
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from twinalign.replay.code_lines import Function, noting
 from twinalign.replay.likeness import partners_in_order, words_of
 from twinalign.replay.opened_blocks import header, inner, opened
 
@@ -166,28 +162,6 @@ def _branch(statement: ast.stmt, side: str) -> list[ast.stmt] | None:
         return None
     holds = (right.value == side) == isinstance(test.ops[0], (ast.Eq, ast.Is))
     return _of_side(statement.body if holds else statement.orelse, side) if holds or statement.orelse else []
-
-
-def functions_of(run: Callable[[], Any]) -> list[Code]:
-    """The reference's own functions that run."""
-    if sys.gettrace() is not None:  # a debugger or a coverage tool looks on
-        return []
-    noted: dict[CodeType, Function] = {}
-    with noting(noted):
-        run()
-    # Of what a function defines inside it, methods of classes stay; other functions are made anew with each call.
-    inside = {code: text.name.rpartition("<locals>.")[2] for code, text in noted.items() if "<locals>" in text.name}
-    named = {code: text for code, text in noted.items() if "." in inside.get(code, ".")}
-    functions: dict[CodeType, list[FunctionType]] = {}
-    for holder in gc.get_referrers(*named):  # for all at once: it looks at every object there is
-        if isinstance(holder, FunctionType) and holder.__code__ in named:
-            functions.setdefault(holder.__code__, []).append(holder)
-    made = [
-        parsed(text.source, text.file, text.line, text.name, "torch", functions=functions[code])
-        for code, text in named.items()
-        if code in functions
-    ]
-    return [one for one in made if one is not None]
 
 
 def shortened(node: ast.AST | None) -> str:

@@ -2,24 +2,26 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from twinalign.case.calling import named_values
-from twinalign.case.definition import Steps
+from twinalign.case.definition import Case, Steps
 from twinalign.errors import InputError
 from twinalign.files.recordings import save_npz
 from twinalign.replay.noted_functions import noted
 from twinalign.sides import SIDES
+from twinalign.verdict.array_difference import distance, root_mean_square
 
 STAGE = "data"
 MORE_SAMPLES = 4
 """Samples that are read beyond those that are compared, to recognise samples in another order."""
 MOST_RANKS = 8
 """Of so many ranks one may have the port's samples; the reference's are then read as far as its last one."""
+_TOLERANCE = 2e-6
 SAMPLE = "(sample)"
 """Name of the step after the last: what `Case.dataset` does with the image."""
 
@@ -39,13 +41,48 @@ def record_samples(worker: Any, folder: str, splits: Sequence[str] | None = None
     found = {}
     for split in case.splits if splits is None else splits:
         most = case.data_samples * times + MORE_SAMPLES
-        samples = list(itertools.islice(case.dataset(worker.framework, split), most))
-        arrays: dict[str, np.ndarray] = {}
-        for index, sample in enumerate(samples):
-            arrays.update(sample_arrays(worker.backend, sample, f"{index}."))
+        items = list(items_of(worker, case, split, most))
+        arrays = {f"{index}.{name}": array for index, item in enumerate(items) for name, array in item.items()}
         save_npz(Path(folder) / f"{split}_{worker.side}.npz", arrays)
-        found[split] = {"compared": case.data_samples, "count": len(samples)}
+        found[split] = {"compared": case.data_samples, "count": len(items)}
     return {"splits": found}
+
+
+def items_of(worker: Any, case: Case, split: str, most: int) -> Iterator[dict[str, np.ndarray]]:
+    """The first samples of a split, each as its values by name."""
+    for sample in itertools.islice(case.dataset(worker.framework, split), most):
+        yield sample_arrays(worker.backend, sample)
+
+
+def read_items(path: str | Path, count: int) -> list[dict[str, np.ndarray]]:
+    """The first samples, so many, from a file of `record_samples`."""
+    items: list[dict[str, np.ndarray]] = [{} for _ in range(count)]
+    with np.load(path, allow_pickle=False) as arrays:
+        for key, array in arrays.items():
+            index, _, name = key.partition(".")
+            if int(index) < count:
+                items[int(index)][name] = array
+    return items
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of a sample are the same: whole numbers exactly, others to float32's rounding.
+
+    What is missing, or infinite, has to be so in both.
+    """
+    if one.shape != other.shape:
+        return False
+    exact = one.dtype.kind in "biu" and other.dtype.kind in "biu"
+    if not exact and not (finite := np.isfinite(one)).all():
+        if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+            return False
+        one, other = one[finite], other[finite]
+    return distance(one, other) <= (0.0 if exact else _TOLERANCE * root_mean_square(one))
+
+
+def same_item(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    """Whether two samples hold equal values under equal names."""
+    return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
 
 
 @noted

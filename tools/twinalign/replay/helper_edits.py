@@ -36,7 +36,8 @@ _ROUNDED = 1e-6
 """The same for float32: an image that is normalised in another order of operations."""
 _DRAWS = (0.0, 0.3, 1.0, 3.0)
 """Relative sizes of what inputs are moved by; the first run is on the inputs as they are."""
-_SHOWN, _LONGEST_SHOWN = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript, ast.keyword), 80
+_SHOWN = ast.Call, ast.BinOp, ast.Compare, ast.Subscript, ast.keyword, ast.Assign, ast.AugAssign, ast.Return
+_LONGEST_SHOWN = 80
 _DIGITS = 6
 """A number that is read off is taken for one of so many digits."""
 Values = Mapping[str, np.ndarray]
@@ -207,12 +208,19 @@ def ranked_edits(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> list[Helpe
 
     `theirs`: the reference's code that does the same.
     """
+    ranks = ranks_of_edits(codes, theirs)
+    return sorted(ranks, key=lambda edit: (ranks[edit][0] > 0, ranks[edit][1], ranks[edit][0]))
+
+
+def ranks_of_edits(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> dict[HelperEdit, tuple[int, int]]:
+    """Each small edit → from 0, what exchanges parts, to 4, signs and factors; and the wording that is lost, at most 0.
+
+    Another edit that writes the same is the same.
+    """
     wording = Wording([code.tree for code in codes], theirs)
     edits = (edit for code in codes for edit in edits_of_function(code, theirs, codes))
-    # Another edit that writes the same is the same.
     different = {(id(one.old), type(one), ast.dump(one.new)): one for one in edits}.values()
-    ranks = {edit: (_rank(edit), -max(wording.gain(edit.old, edit.new), 0)) for edit in different}
-    return sorted(ranks, key=lambda edit: (ranks[edit][0] > 0, ranks[edit][1], ranks[edit][0]))
+    return {edit: (_rank(edit), -max(wording.gain(edit.old, edit.new), 0)) for edit in different}
 
 
 def _writes_other_name(edit: HelperEdit) -> bool:

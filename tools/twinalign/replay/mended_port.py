@@ -8,35 +8,28 @@ reference's return.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import dataclasses
-import enum
-import gc
-import itertools
 import math
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from types import CodeType, FunctionType
+from collections.abc import Collection, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, parsed
+from twinalign.replay.aligned_code import Code
 from twinalign.replay.case_run import CaseRun, KeptState
 from twinalign.replay.code_lines import Function
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs, passed
-from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits
+from twinalign.replay.helper_edits import Edit
 from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.layer_calls import FORWARD, LOSS
+from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits, parsed_at
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
-from twinalign.replay.rebuilt_code import compiled, running
-from twinalign.replay.slices import FAR, distances, outermost
-from twinalign.replay.statement_edits import statement_edits
+from twinalign.replay.running_functions import Ran, codes_running
+from twinalign.replay.slices import distances, outermost, wrong_parts
 from twinalign.verdict.array_difference import difference
 
 _LEFT = 1e-4
@@ -78,28 +71,14 @@ def port_mended(
     Returns:
         `text`, `lines_of_port` and `edit` of the edit; nothing without one.
     """
-    until, found = time.process_time() + seconds, None
     try:
         unit = _Unit(worker, stage, weights, number, names, draws, pairs, of_gradients, is_alone)
     except Exception:  # a user's code may not run once more, or runs otherwise
         return {}
     codes = unit.codes()
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
-    for edit in _edits(codes, _parsed(theirs), unit.distances(codes, lines), right, of_gradients):
-        if time.process_time() > until:
-            break
-        fits = unit.fit(edit)
-        if fits is Fit.ALL or (fits is Fit.VALUES and found is None):
-            found = edit
-        if fits is Fit.ALL:
-            break
-    return {"text": found.text, "lines_of_port": found.lines_of_port, "edit": found.to_json()} if found else {}
-
-
-class Fit(enum.Enum):
-    """What is right with an edit: nothing, values alone, or gradients as well, as far as they can be compared."""
-
-    NOTHING, VALUES, ALL = range(3)
+    edits = ordered_edits(codes, parsed_at(theirs), unit.distances(codes, lines), right, of_gradients, ran=unit.ran)
+    return fitting_edit(edits, unit.fit, seconds)
 
 
 class _NotRepeatedError(Exception):
@@ -155,19 +134,11 @@ class _Unit:
         first = self._draws[0]
         if first.gradient <= _ROUNDING if of_gradients else not first.wrong:
             raise _NotRepeatedError
+        self.ran = Ran.of(lambda: self._left(first))
 
     def codes(self) -> list[Code]:
         """The port's own functions that the unit runs."""
-        holders: dict[CodeType, list[FunctionType]] = {}
-        for holder in gc.get_referrers(*self._functions) if self._functions else ():
-            if isinstance(holder, FunctionType) and holder.__code__ in self._functions:
-                holders.setdefault(holder.__code__, []).append(holder)
-        made = (
-            parsed(text.source, text.file, text.line, text.name, "paddle", functions=holders[code])
-            for code, text in self._functions.items()
-            if code in holders and text.source
-        )
-        return [one for one in made if one is not None]
+        return codes_running(self._functions, "paddle")
 
     def distances(self, codes: Sequence[Code], lines: Collection[tuple[str, int]]) -> dict[int, int]:
         """How far each part of its functions is from what is wrong, `lines` included."""
@@ -180,7 +151,7 @@ class _Unit:
                 classes.setdefault(part, set()).add(type(layer).__name__)
         own = [f"{type(unit.layer).__name__}.forward"] if unit.layer is not None else outermost(codes, classes)
         named = {next((part for part in reversed(path.split(".")) if not part.isdigit()), "") for path in given}
-        return distances(codes, named, own if returns else [], lines, classes)
+        return distances(codes, wrong_parts(codes, named, own if returns else [], lines), classes)
 
     def fit(self, edit: Edit) -> Fit:
         """Whether an edit mends the unit, on all draws.
@@ -189,10 +160,7 @@ class _Unit:
         gives: where layers of another structure are paired, what they hand on can be another part of the model.
         """
         try:
-            made = compiled(edit.edited, {})
-            with contextlib.ExitStack() as stack:
-                for function in edit.code.functions:
-                    stack.enter_context(running(function, made))
+            with edited(edit):
                 return self._fit()
         except Exception:  # an edit may not run
             return Fit.NOTHING
@@ -203,7 +171,7 @@ class _Unit:
             return Fit.ALL if all(self._has_right_gradients(draw) for draw in self._draws) else Fit.NOTHING
         left = [self._left(first)]
         if not left[0] < first.wrong.keys():
-            return Fit.NOTHING
+            return Fit.BROKEN if left[0] - first.wrong.keys() else Fit.NOTHING
         left += [self._left(draw) for draw in self._draws[1:]]
         apart = [self._apart(draw) for draw in self._draws]
         pairs = zip(apart, self._draws, strict=True)
@@ -305,56 +273,3 @@ class _Unit:
 
 def _children(unit: ForcedCall) -> frozenset[tuple[Any, ...]]:
     return frozenset((child.call.number, len(child.given), *sorted(child.lacking)) for child in unit.children)
-
-
-def _edits(
-    codes: Sequence[Code],
-    theirs: Sequence[ast.AST],
-    far: Mapping[int, int],
-    right: Sequence[Sequence[Any]],
-    of_gradients: bool,
-) -> Iterator[Edit]:
-    """Edits of functions, the nearest to wrong values first; `far`: of `distances`.
-
-    One more number in a value may make up for a wrong one before it or behind it: that comes later. Last come edits of
-    lines that are known to be right.
-    """
-
-    def order(edit: HelperEdit) -> tuple[bool, bool, int]:
-        file, begin, end = edit.lines_of_port[0]
-        if of_gradients and _stops(edit.old) > _stops(edit.new):  # of which there are few
-            return False, False, -1
-        is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
-        return is_right, _adds_number(edit), far.get(id(edit.old), FAR)
-
-    edits = [(order(edit), edit) for edit in ranked_edits(codes, theirs)]
-    edits.sort(key=lambda both: both[0])
-    near = [edit for place, edit in edits if not any(place[:2]) and place[2] < FAR]
-    statements = (edit for code in codes for edit in statement_edits(code))
-    yield from itertools.chain(near, statements, (edit for _, edit in edits[len(near) :]))
-
-
-def _stops(node: ast.AST) -> int:
-    """How often code stops a gradient."""
-    return sum(getattr(one, "attr", "") in ("detach", "stop_gradient") for one in ast.walk(node))
-
-
-def _adds_number(edit: HelperEdit) -> bool:
-    """Whether an edit only puts a number, or a sign, before or behind what is there."""
-    if isinstance(edit.new, ast.UnaryOp):
-        return edit.new.operand is edit.old
-    sides = (edit.new.left, edit.new.right) if isinstance(edit.new, ast.BinOp) else ()
-    added = [one for one in sides if one is not edit.old]
-    return len(added) == 1 and isinstance(added[0], ast.Constant)
-
-
-def _parsed(places: Iterable[Sequence[Any]]) -> list[ast.AST]:
-    """The functions that stand in these lines of files."""
-    found: list[ast.AST] = []
-    for file in dict.fromkeys(place[0] for place in places):
-        with contextlib.suppress(OSError, SyntaxError, ValueError):
-            tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-            spans = [(first, last) for other, first, last in places if other == file]
-            functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-            found += [one for one in functions if any(begin <= one.lineno <= end for begin, end in spans)]
-    return found

@@ -18,6 +18,7 @@ from twinalign.replay.noted_functions import noted
 from twinalign.replay.optimizer import gradient_of_step
 from twinalign.stages.context import StageContext
 from twinalign.stages.metric import collate
+from twinalign.verdict.array_difference import distance, root_mean_square
 
 STAGE = "metric"
 PART = " on part "
@@ -26,7 +27,8 @@ PART = " on part "
 No name that a user gives a result has it, as `acc@5` has an `@`.
 """
 PARTS, LEAST_ROWS = 4, 6
-_OUTPUT, _LABELS, _CALL = "output.", "labels", "call."
+_OUTPUT, _LABELS, _CALL, _RESULT = "output.", "labels", "call.", "result."
+_TOLERANCE = 2e-6
 
 
 @noted
@@ -46,6 +48,15 @@ def record_metric(
     Returns:
         `isolated`: whether the given outputs were measured; `whole`: whether it is an evaluation as a whole.
     """
+    arrays, isolated, whole = measured(worker, weights, given, variations)
+    save_npz(Path(path), arrays)
+    return {"isolated": isolated, "whole": whole}
+
+
+def measured(
+    worker: Any, weights: Mapping[str, Any], given: str | None, variations: int
+) -> tuple[dict[str, np.ndarray], bool, bool]:
+    """What `record_metric` writes, and what it returns."""
     case = worker.fresh_case(STAGE)
     whole = type(case).evaluate is not Case.evaluate
     worker.backend.set_seed(case.seed)
@@ -54,8 +65,27 @@ def record_metric(
             arrays, isolated = _evaluations(worker, weights, [None, *range(variations)], given)
         else:
             arrays, isolated = _measured(worker, case, weights, given)
-    save_npz(Path(path), arrays)
-    return {"isolated": isolated, "whole": whole}
+    return arrays, isolated, whole
+
+
+def results_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The numbers among what `record_metric` writes."""
+    return {name.removeprefix(_RESULT): arrays[name] for name in arrays if name.startswith(_RESULT)}
+
+
+def differing(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> list[str]:
+    """Names of numbers and arrays that differ by more than rounding, or that one side lacks."""
+    names = {**reference, **port}
+    return [
+        name
+        for name in names
+        if name not in reference or distance(reference[name], port.get(name)) > floor_of(reference[name])
+    ]
+
+
+def floor_of(number: np.ndarray) -> float:
+    """What rounding may leave of a number: accuracies are quotients that a framework may hold in float32."""
+    return _TOLERANCE * root_mean_square(number)
 
 
 def _measured(
@@ -76,13 +106,13 @@ def _measured(
     arrays = {f"{_OUTPUT}{number}": backend.to_array(tensor) for number, tensor in enumerate(tensors)}
     arrays[_LABELS] = labels
     result = case.metric(put_together(skeleton, tensors), labels, worker.framework)
-    arrays |= {f"result.{name}": value for name, value in numbers_of(backend, result).items()}
+    arrays |= {f"{_RESULT}{name}": value for name, value in numbers_of(backend, result).items()}
     for number, rows in enumerate(parts(len(labels))):
         chosen = [rows_of(backend.to_array(tensor), rows, len(labels)) for tensor in tensors]
         some = put_together(skeleton, [backend.to_tensor(a, "float64", worker.device) for a in chosen])
         with contextlib.suppress(Exception):  # a metric may refuse fewer samples
             found = numbers_of(backend, case.metric(some, labels[rows], worker.framework))
-            arrays |= {f"result.{name}{PART}{number}": value for name, value in found.items()}
+            arrays |= {f"{_RESULT}{name}{PART}{number}": value for name, value in found.items()}
     return arrays, isolated
 
 
@@ -113,7 +143,7 @@ def _evaluated(
         with wrapped(worker.backend.named_layers(model), calls.around):
             found = numbers_of(worker.backend, case.evaluate(model, worker.framework, "float64"))
         part = "" if number is None else f"{PART}{number}"
-        arrays |= {f"result.{name}{part}": value for name, value in found.items()} | calls.arrays
+        arrays |= {f"{_RESULT}{name}{part}": value for name, value in found.items()} | calls.arrays
         isolated = isolated and calls.followed
     return arrays, isolated
 

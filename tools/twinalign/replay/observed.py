@@ -15,6 +15,8 @@ from twinalign.replay.training import MOVED
 
 STAGE = "forward"
 DRAWS = (0, 1)
+CONSTANTS = 1e-6
+"""Relative: what constants that a framework holds in float32 may make."""
 _CHANGE = 1e-10
 
 

@@ -1,7 +1,7 @@
 """Records optimizer steps on given gradients, and the schedule alone, on one side."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording, sample
 from twinalign.replay.noted_functions import noted
-from twinalign.verdict.array_difference import root_mean_square
+from twinalign.verdict.array_difference import distance, root_mean_square
 
 STAGE = "backward"
 MOST_STEPS = 6
@@ -19,6 +19,8 @@ MOST_STEPS = 6
 LEAST_STEPS = 3
 SCHEDULED_STEPS = 32
 """Steps for which the schedule is asked, if it answers for so many."""
+RATE_TOLERANCE = 1e-6
+"""Relative to the greatest value: schedulers may compute rates in float32."""
 _PERIOD = 1021
 _SMALL = 200_000
 # Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
@@ -213,3 +215,33 @@ def floors_of(compared: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndar
         if quantity == "update":
             floors[key] += 4 * _EPSILON * root_mean_square(recorded[f"{step}.parameter.{name}"])
     return floors
+
+
+def differing_quantities(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """`STEP.QUANTITY.PARAMETER` → relative difference, for what differs by more than rounding.
+
+    State that the port keeps for no parameter at all does not count: a framework need not keep state that it does not
+    use.
+    """
+    compared, other = quantities(reference), quantities(port)
+    kept = {key.split(".", 2)[1] for key in other}
+    floors = floors_of(compared, reference)
+    found = {}
+    for key, array in compared.items():
+        if key not in other and key.split(".", 2)[1] not in kept:
+            continue
+        difference = distance(array, other.get(key))
+        if difference > floors[key]:
+            found[key] = difference / (root_mean_square(array) or 1.0)
+    return found
+
+
+def wrong_values(reference: Mapping[str, Sequence[float]], port: Mapping[str, Sequence[float]]) -> list[str]:
+    """Names of the scheduled values that differ in a step that both sides answer for, or that one side lacks."""
+    wrong = [name for name in {**reference, **port} if name not in reference or name not in port]
+    for name in reference.keys() & port.keys():
+        steps = min(len(reference[name]), len(port[name]))
+        one, other = np.asarray(reference[name][:steps]), np.asarray(port[name][:steps])
+        if not np.allclose(one, other, rtol=RATE_TOLERANCE, atol=RATE_TOLERANCE * np.abs(one).max(initial=0.0)):
+            wrong.append(name)
+    return sorted(wrong, key=lambda name: (name != "learning_rate", name))

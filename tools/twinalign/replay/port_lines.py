@@ -23,7 +23,6 @@ from twinalign.replay.aligned_code import (
     Difference,
     Place,
     differences,
-    functions_of,
     last_part,
     line_of,
     parsed,
@@ -36,6 +35,7 @@ from twinalign.replay.own_definitions import definitions
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.ran_branches import as_it_ran, with_branches_of
 from twinalign.replay.rebuilt_code import compiled, running
+from twinalign.replay.running_functions import functions_of
 from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
 

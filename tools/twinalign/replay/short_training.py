@@ -16,7 +16,7 @@ _OF_HOOKS = (WEIGHT_NORM, BUFFER_NORM, EMA_DISTANCE, BATCH_RMS)
 
 
 class RefutedError(Exception):
-    """A curve is not the port's."""
+    """A curve is not the port's; its arguments are name and step."""
 
 
 class EnoughError(Exception):
@@ -68,8 +68,10 @@ class Followed:
             raise EnoughError
         for name, allowed in self._allowed.items():
             port, points = self._port[name], curves.get(name, ())
-            if len(points) > len(port) or not np.all(np.abs(points - port[: len(points)]) <= allowed):
-                raise RefutedError
+            both = min(len(points), len(port))
+            apart = np.flatnonzero(~(np.abs(points[:both] - port[:both]) <= allowed))
+            if len(apart) or len(points) > len(port):
+                raise RefutedError(name, int(apart[0]) if len(apart) else both)
 
 
 class ShortTrainings:

@@ -2,46 +2,79 @@
 
 import ast
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 from twinalign.replay.aligned_code import Code, last_part
 
+_REGISTER = "register_buffer"
+_IN_PLACE = frozenset(
+    ("append", "assign", "copy_", "extend", "fill_", "lerp_", "set_state_dict", "set_value", "update")
+)
+"""Methods that change what they belong to."""
 FAR = 1_000
 """The distance of what no wrong value is made of, as far as names tell."""
 
 
-def distances(
-    codes: Sequence[Code],
-    layers: Collection[str],
-    returning: Collection[str],
-    lines: Collection[tuple[str, int]],
-    classes: Mapping[str, Collection[str]],
-) -> dict[int, int]:
-    """id of a node → distance; nothing for a node that no wrong value is made of.
+Root = tuple[Code, ast.AST]
+"""A part of a function that has a wrong value."""
 
-    Args:
-        codes: the functions.
-        layers: attributes whose layers are given something wrong.
-        returning: names of the functions that return something wrong.
-        lines: file and number of lines in which values go wrong.
-        classes: attribute → names of the classes of the layers in it.
+
+def distances(codes: Sequence[Code], roots: Iterable[Root], classes: Mapping[str, Collection[str]]) -> dict[int, int]:
+    """id of a node → distance from the nearest of the `roots`; nothing for a node that no wrong value is made of.
+
+    `classes`: attribute → names of the classes of the layers in it.
     """
     found: dict[int, int] = {}
-    waiting: deque[tuple[Code, ast.AST, int]] = deque()
-    for code in codes:
-        waiting += [(code, node, 0) for node in _wrong(code, layers, code.name in returning, lines)]
+    waiting = deque((code, node, 0) for code, node in roots)
+    asked = {key: tests for code in codes for key, tests in _asked(code.tree, ())}
     while waiting:
         code, node, distance = waiting.popleft()
+        waiting += [(code, one, distance + 1) for one in asked.get(id(node), ())]
         inside = [one for one in ast.walk(node) if id(one) not in found]
         found.update((id(one), distance) for one in inside)
         read = {one.id for one in inside if isinstance(one, ast.Name)}
         waiting += [(code, one, distance + 1) for one in _made(code, read)]
+        kept = {one.attr for one in inside if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load)}
+        waiting += [(other, one, distance + 1) for other in codes for one in _kept(other, kept)]
         for call in (one for one in inside if isinstance(one, ast.Call)):
             for other in _called(call, codes, classes):
                 waiting += [(other, one, distance + 1) for one in ast.walk(other.tree) if isinstance(one, ast.Return)]
         if read & {one.arg for one in code.tree.args.args}:
             waiting += [(other, call, distance + 1) for other, call in _calls_of(code, codes, classes)]
     return found
+
+
+def _asked(node: ast.AST, around: tuple[ast.AST, ...]) -> Iterator[tuple[int, tuple[ast.AST, ...]]]:
+    """id of each part of a function → what the blocks around it ask, or go through."""
+    yield id(node), around
+    test = getattr(node, "test", None) or getattr(node, "iter", None)
+    for field, value in ast.iter_fields(node):
+        within = (*around, test) if isinstance(test, ast.AST) and field in ("body", "orelse") else around
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, ast.AST):
+                yield from _asked(one, within)
+
+
+def wrong_parts(
+    codes: Sequence[Code], layers: Collection[str], returning: Collection[str], lines: Collection[tuple[str, int]]
+) -> Iterator[Root]:
+    """The parts of functions that have wrong values.
+
+    Args:
+        layers: attributes whose layers are given something wrong.
+        returning: names of the functions that return something wrong.
+        lines: file and number of lines in which values go wrong.
+    """
+    for code in codes:
+        yield from ((code, node) for node in _wrong(code, layers, code.name in returning, lines))
+
+
+def named_parts(codes: Sequence[Code], names: Collection[str]) -> Iterator[Root]:
+    """What functions compute under these names: as keywords, keys, attributes, or what calls of that name are given."""
+    for code in codes:
+        for node in ast.walk(code.tree):
+            returned = isinstance(node, ast.Return) and last_part(code.name) in names
+            yield from ((code, one) for one in ([node] if returned else _under(node, names)))
 
 
 def outermost(codes: Sequence[Code], classes: Mapping[str, Collection[str]]) -> list[str]:
@@ -73,6 +106,47 @@ def _made(code: Code, names: Collection[str]) -> Iterable[ast.AST]:
             holder = node.value.func.value if isinstance(node.value.func, ast.Attribute) else None
             if isinstance(holder, ast.Name) and holder.id in names:
                 yield node
+
+
+def _kept(code: Code, attributes: Set[str]) -> Iterable[ast.AST]:
+    """What a function keeps in attributes of these names, or in what it has of them."""
+    for node in ast.walk(code.tree) if attributes & code.names else ():
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_stored(target) & attributes for target in targets):
+                yield node
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            is_registered = node.func.attr == _REGISTER and {_text(one) for one in node.args[:1]} & attributes
+            if is_registered or node.func.attr in _IN_PLACE:
+                yield node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            holder = getattr(node.value.func, "value", None)
+            if getattr(holder, "attr", "") in attributes:
+                yield node
+
+
+def _under(node: ast.AST, names: Collection[str]) -> Iterable[ast.AST]:
+    if isinstance(node, ast.keyword) and node.arg in names:
+        yield node.value
+    elif isinstance(node, ast.Dict):
+        yield from (v for k, v in zip(node.keys, node.values, strict=True) if _text(k) in names)
+    elif isinstance(node, ast.Assign):
+        keys = {_text(one.slice) for one in node.targets if isinstance(one, ast.Subscript)}
+        if (keys | _stored(node)) & set(names):
+            yield node.value
+    elif isinstance(node, ast.Call) and {last_part(ast.unparse(node.func)), *map(_text, node.args)} & set(names):
+        yield from (node.func, *node.args, *node.keywords)
+
+
+def _text(node: ast.AST | None) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def _stored(node: ast.AST) -> set[str]:
+    """The attributes that are assigned to, or places in them."""
+    places = [one for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Store)]
+    holders = [one.value if isinstance(one, ast.Subscript) else one for one in places]
+    return {one.attr for one in holders if isinstance(one, ast.Attribute)}
 
 
 def _called(call: ast.Call, codes: Sequence[Code], classes: Mapping[str, Collection[str]]) -> Iterable[Code]:

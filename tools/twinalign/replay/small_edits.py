@@ -12,6 +12,8 @@ from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_spelling import OF_REFERENCE
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_BOUNDS: dict[type[ast.operator], tuple[str, float]] = {ast.Div: ("max", 1.0), ast.Sub: ("min", 0.0)}
+"""What a ratio, and a difference, may have to stay within."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _TEXTS = (("mean", "sum", "none"), ("nearest", "bilinear"), ("zeros", "border", "reflection"))
 _KINDS = (
@@ -177,6 +179,10 @@ def _is_read(node: ast.Name) -> bool:
 
 def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]:
     if isinstance(node, ast.BinOp):
+        if (bound := _BOUNDS.get(type(node.op))) is not None:
+            yield ast.Call(ast.Attribute(node, "clip", ast.Load()), [], [ast.keyword(bound[0], ast.Constant(bound[1]))])
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
+            yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
         yield from (node.left, node.right)
         for kind in _OPERATORS if isinstance(node.op, _OPERATORS) else ():
             if type(node.op) is not kind:

@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from twinalign.replay.aligned_code import Code, line_of, shortened
 
@@ -24,6 +24,7 @@ class StatementEdit:
         code, edited: the function as it is, and with the edit.
         node: the statement, or the one beside which another is added.
         text, to_do: in words what is wrong, and what is to be done.
+        crossed: how many statements lie between both places.
     """
 
     code: Code
@@ -31,6 +32,7 @@ class StatementEdit:
     node: ast.stmt
     text: str
     to_do: str
+    crossed: int = 1
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
@@ -60,16 +62,16 @@ class _Block:
         return f"`{words.get(type(self.owner), 'block')} {shortened(said) if said is not None else '…'}`"
 
 
-def statement_edits(code: Code) -> Iterator[StatementEdit]:
-    """Edits of a function's statements, each that makes another function once; see `_edits`."""
+def statement_edits(code: Code, chosen: Callable[[ast.stmt], bool] = lambda node: True) -> Iterator[StatementEdit]:
+    """Edits of a function's `chosen` statements, each that makes another function once; see `_edits`."""
     known = {ast.dump(code.tree)}
-    for edit in _edits(code):
+    for edit in _edits(code, chosen):
         if (made := ast.dump(edit.edited.tree)) not in known:
             known.add(made)
             yield edit
 
 
-def _edits(code: Code) -> Iterator[StatementEdit]:
+def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[StatementEdit]:
     """Each call and assignment of a loop elsewhere in its blocks, or in those around or inside of them; calls left out;
     calls of one object that another has: `b.clear()` beside `a.clear()`, `a.step()` and `b.step()`.
 
@@ -87,7 +89,7 @@ def _edits(code: Code) -> Iterator[StatementEdit]:
             is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
             if not is_call and not isinstance(statement, (ast.Assign, ast.AugAssign)):
                 continue
-            if is_call and _function(statement) in given:
+            if (is_call and _function(statement) in given) or not chosen(statement):
                 continue
             calls += [(block, at)] if is_call else []
             for other in inside:
@@ -96,7 +98,10 @@ def _edits(code: Code) -> Iterator[StatementEdit]:
                     if crossed and not _is_cut_off(statement, crossed):
                         found.append((not is_call, len(crossed), statement.lineno, block, at, other, to))
     found.sort(key=lambda one: one[:3])
-    moved = (_moved(code, block, at, other, to) for *_, block, at, other, to in found[:_MOST])
+    moved = (
+        dataclasses.replace(_moved(code, block, at, other, to), crossed=crossed)
+        for _, crossed, _, block, at, other, to in found[:_MOST]
+    )
     others = (*(_left_out(code, block, at) for block, at in calls), *_lacking(code, calls))
     written = Counter(ast.dump(block.statements[at]) for block, at in calls)
     yield from (_left_out(code, b, at) for b, at in calls if written[ast.dump(b.statements[at])] > 1)

@@ -23,6 +23,8 @@ from twinalign.verdict.unseen_curves import unseen_curves
 STAGE = "train"
 STEPS = 6
 """Enough to show what happens every second step, and few enough for rounding to stay small."""
+MORE_STEPS = 3 * STEPS
+"""Show whether an edit with which the first steps are right only makes the training do nothing."""
 MOVED = "moved."
 """Prefix of the reference's curves from slightly changed weights."""
 _CHANGE = 1e-10
@@ -135,9 +137,12 @@ def wrong_curves(paths: Mapping[str, Path], allowances: Iterable[str] = ()) -> d
         paths: side → file of `record_curves`; the reference's with `repeat`.
         allowances: those that the case names.
     """
-    reference, moved = read_curves(paths["ref"])
-    port, _ = read_curves(paths["paddle"])
-    port |= port_in_order(reference, port) or {}
+    return wrong_among(*read_curves(paths["ref"]), read_curves(paths["paddle"])[0], allowances)
+
+
+def wrong_among(reference: Curves, moved: Curves, port: Curves, allowances: Iterable[str] = ()) -> dict[str, Any]:
+    """The same of curves; `moved`: the reference's from slightly changed weights."""
+    port = port | (port_in_order(reference, port) or {})
     floors = floors_of(reference, moved)
     named = [allowance for allowance in resolve(allowances) if allowance.id not in ALWAYS]
     found: dict[str, Any] = {}
@@ -172,6 +177,7 @@ def record_curves(
     repeat: bool = False,
     plan: Mapping[str, Any] | None = None,
     as_paddle_clips: bool = False,
+    most: int = STEPS,
 ) -> dict[str, Any]:
     """Write the curves of the first steps of `Case.train` in float64.
 
@@ -182,6 +188,7 @@ def record_curves(
             rounding to float32, as `moved.NAME`: constants kept in float32 have such effects.
         plan: fields of a `TrainingPlan`.
         as_paddle_clips: in torch, from now on, without what it adds to a norm by which it clips.
+        most: so many steps at most.
 
     Returns:
         `steps`: how many were taken; 0 if the case trains in float32 only; `clips`: whether paddle's optimizers clip;
@@ -193,13 +200,13 @@ def record_curves(
         lambda one: facts.append(worker.backend.optimizer_facts(one)), lambda one: None
     )
     with worker.kernels_noted() as kernels, noting:
-        arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})))
+        arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})), most=most)
         clips = "clip_by_norm" in kernels
     if repeat:
         from twinalign.backends.torch.reference_only.changed_training import stepping
 
         rounded = stepping(lambda number: 1, 1.0 + _FLOAT32)
-        arrays |= {MOVED + name: curve for name, curve in train(worker, weights, _CHANGE, rounded).items()}
+        arrays |= {MOVED + name: curve for name, curve in train(worker, weights, _CHANGE, rounded, most=most).items()}
     save_npz(Path(path), arrays)
     return {
         "steps": max((len(curve) for curve in arrays.values()), default=0),
@@ -224,6 +231,7 @@ def train(
     plan: TrainingPlan | None = None,
     on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
     at_once: Callable[[Mapping[str, Sequence[float]]], None] = lambda curves: None,
+    most: int = STEPS,
 ) -> dict[str, np.ndarray]:
     """Curves of the first steps, by name; none if the case does not train in float64.
 
@@ -232,9 +240,10 @@ def train(
         change: relative change of the weights.
         begin: takes the model and returns a context to enter while it trains.
         plan, on_step, at_once: as for `run_training`.
+        most: so many steps at most.
     """
     case, backend = worker.fresh_case(STAGE), worker.backend
-    steps = min(STEPS, case.float64_train_steps)
+    steps = min(most, case.float64_train_steps)
     if steps == 0:
         return {}
     backend.set_seed(case.seed)

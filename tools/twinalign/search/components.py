@@ -8,13 +8,34 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.registry import Explanation
-from twinalign.processes.side_process import SideProcess
+from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.replay.construction_places import reference_code
 from twinalign.replay.noted_functions import port_functions
 from twinalign.replay.port_code import set_port_code
+from twinalign.search.edits_of_port import NO_LINE, SECONDS, SECONDS_IF_PROVEN, is_open, with_edit
 
 
 class NotSearchedError(Exception):
     """A component cannot be searched, and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mended:
+    """How the port's own code is searched for the edit that mends a component.
+
+    Attributes:
+        function: one of `replay.mended_components`.
+        component: the path under which its code is known.
+        given: what the function takes.
+        stage: of the case.
+        phase: of the causes that a line of the port is among.
+    """
+
+    function: Callable[..., dict[str, Any]]
+    component: str
+    given: Mapping[str, Any]
+    stage: str = "forward"
+    phase: str = "forward"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +76,18 @@ class ComponentContext:
         return self.processes["paddle"].call(port_functions) if self.explain else {}
 
     def explanation(
-        self, function: Callable[..., dict[str, Any]], functions: Mapping[str, Any] | None = None, **given: Any
+        self,
+        function: Callable[..., dict[str, Any]],
+        functions: Mapping[str, Any] | None = None,
+        mended: Mended | None = None,
+        **given: Any,
     ) -> Explanation | None:
         """The cause that a function in the reference's process proves; None if it proves none or none is wanted.
 
-        `functions`: what `functions_of_port` gave, if something else was recorded since.
+        Args:
+            function: takes what is `given`.
+            functions: what `functions_of_port` gave, if something else was recorded since.
+            mended: how the port's own code is searched where that leaves open which line is wrong.
         """
         if not self.explain:
             return None
@@ -67,4 +95,18 @@ class ComponentContext:
         answer = self.processes["ref"].call(function, **given)
         if answer.get("stopped"):
             self.stopped.append(answer["stopped"])
-        return Explanation(**answer["explanation"]) if answer["explanation"] else None
+        known = Explanation(**answer["explanation"]) if answer["explanation"] else None
+        return self._with_edit(known, mended) if mended is not None and is_open(known) else known
+
+    def _with_edit(self, known: Explanation | None, mended: Mended) -> Explanation | None:
+        """The cause with the edit of the port's code that mends the component, if there is one."""
+        paths = [mended.component]
+        code = self.processes["ref"].call(reference_code, stage=mended.stage, paths=paths)[mended.component]
+        seconds = SECONDS if known is None or known.id in NO_LINE else SECONDS_IF_PROVEN
+        try:
+            found = self.processes["paddle"].call(mended.function, theirs=code, seconds=seconds, **mended.given)
+        except ChildError as error:  # a user's code may not run once more
+            if error.died:
+                raise
+            return known
+        return with_edit(known, found, mended.phase, "{} ({})") if found else known

@@ -18,34 +18,21 @@ from twinalign.replay.data_pipeline import (
     SAMPLE,
     STAGE,
     keep_pictures,
+    read_items,
     read_samples,
     record_samples,
     record_steps,
+    same,
+    same_item,
 )
-from twinalign.search.components import ComponentContext, NotSearchedError
+from twinalign.replay.mended_components import data_mended
+from twinalign.search.components import ComponentContext, Mended
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
-from twinalign.verdict.array_difference import distance, root_mean_square
 
-_TOLERANCE = 2e-6
 _MOST_SAMPLES = 3
 _SPREAD = 3
 _FEW_NUMBERS = 16
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays of a sample are the same: whole numbers exactly, others to float32's rounding.
-
-    What is missing, or infinite, has to be so in both.
-    """
-    if one.shape != other.shape:
-        return False
-    exact = one.dtype.kind in "biu" and other.dtype.kind in "biu"
-    if not exact and not (finite := np.isfinite(one)).all():
-        if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
-            return False
-        one, other = one[finite], other[finite]
-    return distance(one, other) <= (0.0 if exact else _TOLERANCE * root_mean_square(one))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +45,7 @@ class Samples:
     @classmethod
     def read(cls, path: Path, facts: Mapping[str, Any]) -> Samples:
         """Those in a file of `record_samples`, with what it says of them."""
-        items: list[dict[str, np.ndarray]] = [{} for _ in range(facts["count"])]
-        with np.load(path, allow_pickle=False) as arrays:
-            for key, array in arrays.items():
-                index, _, name = key.partition(".")
-                items[int(index)][name] = array
-        return cls(items, facts["compared"])
+        return cls(read_items(path, facts["count"]), facts["compared"])
 
     @property
     def judged(self) -> list[dict[str, np.ndarray]]:
@@ -85,11 +67,6 @@ def rows(items: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray
             return [dict(item) for item in items]
         found += [{name: array[row] for name, array in item.items()} for row in range(lengths.pop())]
     return found
-
-
-def same_item(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    """Whether two samples hold equal values under equal names."""
-    return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
 
 
 def order_of(
@@ -172,7 +149,10 @@ class _Split:
         return {"reference_samples": len(self.reference.judged), "port_samples": len(self.port.judged)}
 
     def _explained(self, function: Callable[..., dict[str, Any]], **given: Any) -> Any:
-        return self.context.explanation(function, split=self.split, **given)
+        file = str(self.context.folder / "data" / f"{self.split}_ref.npz")
+        read = {"split": self.split, "reference": file, "count": self.reference.compared}
+        mended = Mended(data_mended, f"dataset.{self.split}", read, STAGE, "data")
+        return self.context.explanation(function, mended=mended, split=self.split, **given)
 
     def _order_fault(self, order: list[int]) -> Fault:
         total, judged = len(rows(self.reference.items)), len(rows(self.reference.judged))
@@ -206,7 +186,12 @@ class _Split:
 
     def _pixel_faults(self, differing: list[int]) -> list[Fault]:
         chosen = self._spread(differing)
-        steps = {side: self._steps(side, chosen) for side in SIDES}
+        try:
+            steps = {side: self._steps(side, chosen) for side in SIDES}
+        except InputError as error:  # of a step that cannot be recorded
+            fault = self._sample_fault(differing)
+            fault.note(str(error))
+            return [fault]
         shared = [key for key in steps["ref"] if key in steps["paddle"]]
         if not shared:
             return [self._sample_fault(differing)]
@@ -228,10 +213,7 @@ class _Split:
     def _steps(self, side: str, indices: list[int], given: str | None = None) -> dict[str, list[dict[str, Any]]]:
         path = self._file(side, "_forced" if given else "")
         asked = {"split": self.split, "indices": indices, "path": path, "given": given}
-        try:
-            return dict(self.context.processes[side].call(record_steps, **asked)["steps"])
-        except InputError as error:  # the stages that the run has judged stand
-            raise NotSearchedError(str(error)) from error
+        return dict(self.context.processes[side].call(record_steps, **asked)["steps"])
 
     def _step_faults(self, shared: list[str], reference: Mapping[str, Any], forced: Mapping[str, Any]) -> list[Fault]:
         """One fault for each step, by name, that returns something else for the reference's input."""

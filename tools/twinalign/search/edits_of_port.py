@@ -16,9 +16,11 @@ from twinalign.replay.mended_port import port_mended
 from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
 
-_LINE, _STEP = "line_of_port", "edited_program"
-_SECONDS, _SECONDS_IF_PROVEN = 10.0, 4.0
-"""For the edits of one layer; if a cause is proven, only the port's line is to be found."""
+_LINE = "line_of_port"
+NO_LINE = "edited_program", "training_rates"
+"""Causes that are proven and leave open which line of the port is wrong."""
+SECONDS, SECONDS_IF_PROVEN = 10.0, 4.0
+"""For the edits of one layer or component; if a cause is proven, only the port's line is to be found."""
 _KEYS = (("edited", "edited backward"), ("edited again", "edited again backward"))
 """Under which the reference keeps its passes on each draw."""
 _PASSES = [key for keys in _KEYS for key in keys]
@@ -54,7 +56,7 @@ class PortEdits:
         begun = time.monotonic()
         try:
             answer = self._mended(
-                fault, suspect, min(_SECONDS if fault.explanation is None else _SECONDS_IF_PROVEN, left)
+                fault, suspect, min(SECONDS if fault.explanation is None else SECONDS_IF_PROVEN, left)
             )
         except ChildError as error:  # a user's code may not run once more
             if error.died:
@@ -116,23 +118,25 @@ class PortEdits:
 
 
 def _tell(fault: Fault, found: Mapping[str, Any]) -> None:
-    """Put the edit into the fault, beside a cause that is in the reference's words."""
-    proof, known = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}, fault.explanation
-    if known is not None and known.id == _STEP:
-        text = f"{known.text}; in the port {found['text']}"
-        fault.explanation = Explanation(_STEP, text, evidence={**known.evidence, **proof})
-    else:
-        said = next(cause.text for cause in known_causes("forward") if cause.id == _LINE)
-        fault.explanation = Explanation(_LINE, f"{said}: {found['text']}", evidence=proof)
+    """Put the edit into the fault."""
+    fault.explanation = with_edit(fault.explanation, found, "forward", "{}: {}")
     for name in ("right_lines", "fits_here"):  # what was known without the cause
         fault.evidence.pop(name, None)
-    leave_out_right_lines(fault, proof)
+    leave_out_right_lines(fault, fault.explanation.evidence)
 
 
-def is_open(fault: Fault) -> bool:
+def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, form: str) -> Explanation:
+    """The cause that an edit proves, beside what is known in the reference's words; `form`: of sentence and edit."""
+    proof = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}
+    if known is not None and known.id in NO_LINE:
+        return Explanation(known.id, f"{known.text}; in the port {found['text']}", evidence={**known.evidence, **proof})
+    said = next(cause.text for cause in known_causes(phase) if cause.id == _LINE)
+    return Explanation(_LINE, form.format(said, found["text"]), evidence=proof)
+
+
+def is_open(known: Explanation | None) -> bool:
     """Whether no cause is known, or one that leaves open which line of the port is wrong."""
-    known = fault.explanation
     if known is None or "helper_edit" in known.evidence:
         return known is None
     lines = sum(last - first + 1 for _, first, last in known.evidence.get("lines_of_port", ()))
-    return known.id == _STEP or (known.id == _LINE and lines > 1)
+    return known.id in NO_LINE or (known.id == _LINE and lines > 1)

@@ -278,9 +278,9 @@ class _Search:
         in_vain: list[Any] = []
         for fault, suspect in asked:
             code = suspect["layer"], suspect["functions"], fault.phase
-            if is_open(fault) and code not in in_vain:
+            if is_open(fault.explanation) and code not in in_vain:
                 left -= edits.explain(fault, suspect, left)
-                in_vain += [code] if is_open(fault) else []
+                in_vain += [code] if is_open(fault.explanation) else []
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.metric.subject import explain_metric, floor_of
-from twinalign.replay.metric import STAGE, record_metric
-from twinalign.search.components import ComponentContext
+from twinalign.causes.metric.subject import explain_metric
+from twinalign.replay.mended_components import metric_mended
+from twinalign.replay.metric import PART, STAGE, differing, record_metric, results_of
+from twinalign.search.components import ComponentContext, Mended
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
-from twinalign.verdict.array_difference import distance
 
 METRIC = "metric"
-_RESULT = "result."
 _VARIATIONS = 3
 
 
@@ -29,19 +28,27 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
         return []
     weights = context.weights[STAGE]
     paths = {side: context.folder / f"metric_{side}.npz" for side in SIDES}
+    variations = 0
     answer, results = _record(context, weights, paths)
     wrong = differing(results["ref"], results["paddle"])
     if wrong and answer["whole"] and context.explain:
         # One or two accuracies prove little, so more models are evaluated.
-        answer, results = _record(context, weights, paths, _VARIATIONS)
+        variations = _VARIATIONS
+        answer, results = _record(context, weights, paths, variations)
         wrong = differing(results["ref"], results["paddle"])
     faults = []
     if wrong:
-        explanation = context.explanation(
-            explain_metric, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"])
-        )
         arrays_differ = any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
         inherited = not answer["isolated"] and (context.is_wrong_before or arrays_differ)
+        given = {"reference": str(paths["ref"]), "variations": variations, "weights": weights["paddle"]}
+        given["names"] = sorted({name.partition(PART)[0] for name in wrong})
+        explanation = context.explanation(
+            explain_metric,
+            mended=None if context.is_wrong_before else Mended(metric_mended, METRIC, given, STAGE, "metric"),
+            weights=weights["ref"],
+            reference=str(paths["ref"]),
+            port=str(paths["paddle"]),
+        )
         if explanation is not None or not inherited:
             evidence = _evidence(wrong, results, answer["isolated"])
             evidence["parts"] = "varied model #" if answer["whole"] else "part # of the samples"
@@ -66,18 +73,8 @@ def _record(
             variations=variations,
         )
         with np.load(paths[side], allow_pickle=False) as stored:
-            results[side] = {k.removeprefix(_RESULT): stored[k] for k in stored if k.startswith(_RESULT)}
+            results[side] = results_of(dict(stored))
     return answer, results
-
-
-def differing(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> list[str]:
-    """Names of numbers and arrays that differ by more than rounding, or that one side lacks."""
-    names = {**reference, **port}
-    return [
-        name
-        for name in names
-        if name not in reference or distance(reference[name], port.get(name)) > floor_of(reference[name])
-    ]
 
 
 def _evidence(wrong: list[str], results: Mapping[str, Mapping[str, np.ndarray]], isolated: bool) -> dict[str, Any]:

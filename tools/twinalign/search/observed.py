@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.observed import explain_observed
-from twinalign.replay.observed import STAGE, record_observed
+from twinalign.replay.mended_components import observed_mended
+from twinalign.replay.observed import CONSTANTS, STAGE, record_observed
 from twinalign.replay.training import floors_of, read_curves
-from twinalign.search.components import ComponentContext
+from twinalign.search.components import ComponentContext, Mended
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import difference, distance, root_mean_square
-
-_CONSTANTS = 1e-6
-"""Relative: what constants that a framework holds in float32 may make."""
 
 
 def locate_observed(context: ComponentContext) -> list[Fault]:
@@ -35,7 +33,11 @@ def locate_observed(context: ComponentContext) -> list[Fault]:
     explanation = None
     if wrong:
         given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), "weights": weights["ref"]}
-        explanation = context.explanation(explain_observed, **given)
+        names = sorted({name.partition(".")[2] for name in wrong})
+        mended = Mended(
+            observed_mended, "", {"reference": str(paths["ref"]), "weights": weights["paddle"], "names": names}
+        )
+        explanation = context.explanation(explain_observed, mended=mended, **given)
     for path in paths.values():
         path.unlink(missing_ok=True)
     where = f"{', '.join(dict.fromkeys(name.partition('.')[2] for name in wrong))}, which observe returns"
@@ -48,7 +50,7 @@ def _differing(reference: Any, port: Any) -> dict[str, Any]:
     (theirs, moved), (ours, _) = reference, port
     floors, found = floors_of(theirs, moved), {}
     for name in [name for name in theirs if name in ours and ours[name].shape == theirs[name].shape]:
-        if distance(theirs[name], ours[name]) > max(floors[name], _CONSTANTS * root_mean_square(theirs[name])):
+        if distance(theirs[name], ours[name]) > max(floors[name], CONSTANTS * root_mean_square(theirs[name])):
             greatest = float(np.abs(theirs[name] - ours[name]).max(initial=0.0))
             found[name] = {"relative": difference(ours[name], theirs[name]).relative, "max_abs": greatest, "text": ""}
     return found

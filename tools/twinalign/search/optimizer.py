@@ -13,16 +13,21 @@ import numpy as np
 from twinalign.causes.optimizer.schedule import explain_schedule
 from twinalign.causes.optimizer.subject import explain_steps
 from twinalign.files.recordings import Recording
-from twinalign.replay.optimizer import STAGE, floors_of, quantities, record_schedule, record_steps
-from twinalign.search.components import ComponentContext
+from twinalign.replay.mended_components import schedule_mended, steps_mended
+from twinalign.replay.optimizer import (
+    RATE_TOLERANCE,
+    STAGE,
+    differing_quantities,
+    record_schedule,
+    record_steps,
+    wrong_values,
+)
+from twinalign.search.components import ComponentContext, Mended
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
-from twinalign.verdict.array_difference import distance, root_mean_square
 
 OPTIMIZER = "optimizer"
 SCHEDULE = "schedule"
-_RATE_TOLERANCE = 1e-6
-"""Relative to the greatest value: schedulers may compute rates in float32."""
 _MOST_LISTED = 200
 
 
@@ -40,7 +45,7 @@ def locate_optimizer(context: ComponentContext) -> list[Fault]:
             **found["paddle"]["values"],
             "learning_rate": found["ref"]["values"]["learning_rate"],
         }
-    faults = _locate_schedule(context, found)
+    faults = _locate_schedule(context, found, wrong_group is None and factor == 1.0)
     return faults + (_locate_steps(context, factor) if context.gradients else [])
 
 
@@ -54,7 +59,7 @@ def _factor_of_one_group(context: ComponentContext, found: dict[str, Any]) -> fl
     if not context.gradients or not both or found["paddle"]["factor"] == 1.0:
         return None
     off = both[0][1] / both[0][0]
-    if abs(off - 1.0) <= _RATE_TOLERANCE or any(abs(b - off * a) > _RATE_TOLERANCE * abs(b) for a, b in both):
+    if abs(off - 1.0) <= RATE_TOLERANCE or any(abs(b - off * a) > RATE_TOLERANCE * abs(b) for a, b in both):
         return None
     arrays, _, taken = _taken_steps(context, off)
     wrong = {key.split(".", 2)[2] for key in differing_quantities(arrays["ref"], arrays["paddle"]) if ".update." in key}
@@ -75,7 +80,8 @@ def _wrong_factor(found: dict[str, Any]) -> float:
     return 1.0
 
 
-def _locate_schedule(context: ComponentContext, found: Mapping[str, Any]) -> list[Fault]:
+def _locate_schedule(context: ComponentContext, found: Mapping[str, Any], is_plain: bool) -> list[Fault]:
+    """`is_plain`: whether the port's values are as they were recorded."""
     weights = context.weights[STAGE]
     wrong = wrong_values(found["ref"]["values"], found["paddle"]["values"])
     scheduled = bool(found["ref"]["own"])
@@ -86,8 +92,11 @@ def _locate_schedule(context: ComponentContext, found: Mapping[str, Any]) -> lis
         sequences = _course(*(found[side]["values"].get(name) for side in SIDES))
         explanation = None
         if sequences not in known:  # else it is one value under several names, such as the rates of several groups
+            given = {"values": found["ref"]["values"], "names": [name], "weights": weights["paddle"]}
+            component = SCHEDULE if scheduled else OPTIMIZER
             explanation = context.explanation(
                 explain_schedule,
+                mended=Mended(schedule_mended, component, given, STAGE, "optimizer") if is_plain else None,
                 weights=weights["ref"],
                 name=name,
                 port=found["paddle"]["values"].get(name),
@@ -112,23 +121,12 @@ def _course(reference: Sequence[float] | None, port: Sequence[float] | None) -> 
     return str([None if side is None else [f"{value / size:.9g}" for value in side] for side in (reference, port)])
 
 
-def wrong_values(reference: Mapping[str, Sequence[float]], port: Mapping[str, Sequence[float]]) -> list[str]:
-    """Names of the scheduled values that differ in a step that both sides answer for, or that one side lacks."""
-    wrong = [name for name in {**reference, **port} if name not in reference or name not in port]
-    for name in reference.keys() & port.keys():
-        steps = min(len(reference[name]), len(port[name]))
-        one, other = np.asarray(reference[name][:steps]), np.asarray(port[name][:steps])
-        if not np.allclose(one, other, rtol=_RATE_TOLERANCE, atol=_RATE_TOLERANCE * np.abs(one).max(initial=0.0)):
-            wrong.append(name)
-    return sorted(wrong, key=lambda name: (name != "learning_rate", name))
-
-
 def schedule_evidence(
     name: str, reference: Mapping[str, Sequence[float]], port: Mapping[str, Sequence[float]]
 ) -> dict[str, Any]:
     """The first step in which a scheduled value differs, and both sides' first values."""
     one, other = list(reference.get(name, ())), list(port.get(name, ()))
-    differing = [s for s, (a, b) in enumerate(zip(one, other, strict=False)) if abs(a - b) > _RATE_TOLERANCE * abs(a)]
+    differing = [s for s, (a, b) in enumerate(zip(one, other, strict=False)) if abs(a - b) > RATE_TOLERANCE * abs(a)]
     first = differing[0] if differing else 0
     return {"values": {name: {"first_step": first, "reference": one[:8], "port": other[:8]}}}
 
@@ -154,8 +152,12 @@ def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
     differing = differing_quantities(arrays["ref"], arrays["paddle"])
     if not differing:
         return []
+    given = {"initial": context.weights[STAGE]["ref"]["path"], "gradients": str(context.gradients)}
+    given |= {"reference": str(paths["ref"]), "weights": context.weights[STAGE]["paddle"]}
+    given["rates"] = [rate * factor for rate in taken["ref"]["rates"]]
     explanation = context.explanation(
         explain_steps,
+        mended=Mended(steps_mended, OPTIMIZER, given, STAGE, "optimizer"),
         weights=context.weights[STAGE]["ref"],
         gradients=str(context.gradients),
         recordings=[str(paths["ref"]), str(paths["paddle"])],
@@ -164,25 +166,6 @@ def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
     )
     evidence = steps_evidence(differing, arrays["ref"], taken)
     return [Fault(OPTIMIZER, OPTIMIZER, "optimizer", explanation, evidence)]
-
-
-def differing_quantities(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """`STEP.QUANTITY.PARAMETER` → relative difference, for what differs by more than rounding.
-
-    State that the port keeps for no parameter at all does not count: a framework need not keep state that it does not
-    use.
-    """
-    compared, other = quantities(reference), quantities(port)
-    kept = {key.split(".", 2)[1] for key in other}
-    floors = floors_of(compared, reference)
-    found = {}
-    for key, array in compared.items():
-        if key not in other and key.split(".", 2)[1] not in kept:
-            continue
-        difference = distance(array, other.get(key))
-        if difference > floors[key]:
-            found[key] = difference / (root_mean_square(array) or 1.0)
-    return found
 
 
 def steps_evidence(

@@ -11,8 +11,9 @@ from twinalign.causes.training.subject import explain_training
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM
 from twinalign.processes.side_process import ChildError
-from twinalign.replay.training import STAGE, floors_of, read_curves, record_curves, wrong_curves
-from twinalign.search.components import ComponentContext, NotSearchedError
+from twinalign.replay.mended_components import training_mended
+from twinalign.replay.training import MORE_STEPS, STAGE, floors_of, read_curves, record_curves, wrong_curves
+from twinalign.search.components import ComponentContext, Mended, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
@@ -45,12 +46,14 @@ def locate_training(context: ComponentContext) -> list[Fault]:
         raise NotSearchedError(other)
     wrong, functions = wrong_curves(paths, context.allowances), context.functions_of_port()
     faults = _data_faults(context, wrong) if wrong else []
+    plan: dict[str, Any] = {}
     if not faults and _batches_are_rounded(wrong, paths):
-        _train_on_same_batches(context, paths, clips)
+        plan = {"data": str(context.folder / "batches.npz")}
+        _train_on_same_batches(context, paths, clips, plan)
         wrong = wrong_curves(paths, context.allowances)
     if not faults and (wrong or _batches_kept(context)):
-        faults = [_fault(context, wrong, paths, {"facts": facts, "functions": functions})]
-    for path in paths.values():
+        faults = [_fault(context, wrong, paths, plan, {"facts": facts, "functions": functions}, clips)]
+    for path in (*paths.values(), *map(Path, plan.values())):
         path.unlink(missing_ok=True)
     return faults
 
@@ -79,14 +82,14 @@ def _batches_are_rounded(wrong: Mapping[str, Any], paths: Mapping[str, Path]) ->
     return theirs.shape == ours.shape and distance(theirs, ours) <= OF_FLOAT32 * root_mean_square(theirs)
 
 
-def _train_on_same_batches(context: ComponentContext, paths: Mapping[str, Path], clips: bool) -> None:
+def _train_on_same_batches(
+    context: ComponentContext, paths: Mapping[str, Path], clips: bool, plan: Mapping[str, str]
+) -> None:
     """Record both sides' curves once more, the port's with the reference's batches: float64 then tells what differs."""
-    kept = str(context.folder / "batches.npz")
-    for side, plan in zip(SIDES, ({"keep": kept}, {"data": kept}), strict=True):
+    for side, of_side in zip(SIDES, ({"keep": plan["data"]}, plan), strict=True):
         given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
-        given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "plan": plan}
+        given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "plan": of_side}
         context.processes[side].call(record_curves, **given)
-    Path(kept).unlink(missing_ok=True)
 
 
 def _data_faults(context: ComponentContext, wrong: Mapping[str, Any]) -> list[Fault]:
@@ -97,7 +100,12 @@ def _data_faults(context: ComponentContext, wrong: Mapping[str, Any]) -> list[Fa
 
 
 def _fault(
-    context: ComponentContext, wrong: Mapping[str, Any], paths: Mapping[str, Path], of_port: Mapping[str, Any]
+    context: ComponentContext,
+    wrong: Mapping[str, Any],
+    paths: Mapping[str, Path],
+    plan: Mapping[str, str],
+    of_port: Mapping[str, Any],
+    clips: bool,
 ) -> Fault:
     weights = context.weights[STAGE]
     evidence: dict[str, Any] = {"values": dict(wrong)}
@@ -105,7 +113,10 @@ def _fault(
     if explanation is None and not (context.layer_is_wrong and _begins_before_the_optimizer(wrong)):
         given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), **of_port}
         given["names"] = CanonicalNames.of(weights["paddle"]).children()
-        explanation = context.explanation(explain_training, weights=weights["ref"], **given)
+        longer = context.folder / "longer_ref.npz"
+        mended = None if context.is_wrong_before else _mended(context, wrong, paths["ref"], plan, longer, clips)
+        explanation = context.explanation(explain_training, weights=weights["ref"], mended=mended, **given)
+        longer.unlink(missing_ok=True)
     if explanation is None and not context.is_wrong_before:
         try:
             swaps = try_swaps(context.processes, weights, context.folder)
@@ -115,6 +126,32 @@ def _fault(
             swaps = None
         evidence |= {"swaps": swaps} if swaps is not None else {}
     return Fault(TRAINING, TRAINING, "train", explanation, evidence)
+
+
+def _mended(
+    context: ComponentContext,
+    wrong: Mapping[str, Any],
+    reference: Path,
+    plan: Mapping[str, str],
+    longer: Path,
+    clips: bool,
+) -> Mended:
+    """How the port is searched for the edit with which it trains as the reference does.
+
+    `longer` is where a longer training of the reference's is recorded, if its batches are its own.
+    """
+    if not plan:
+        asked = {"weights": context.weights[STAGE]["ref"], "path": str(longer), "most": MORE_STEPS}
+        context.processes["ref"].call(record_curves, repeat=True, as_paddle_clips=clips, **asked)
+    given = {
+        "weights": context.weights[STAGE]["paddle"],
+        "reference": str(reference),
+        "longer": "" if plan else str(longer),
+        "allowances": context.allowances,
+        "plan": plan,
+        "first": {name: found["first_step"] for name, found in wrong.items()},
+    }
+    return Mended(training_mended, TRAINING, given, STAGE, "train")
 
 
 def _begins_before_the_optimizer(wrong: Mapping[str, Any]) -> bool:

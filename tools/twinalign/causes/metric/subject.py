@@ -11,19 +11,21 @@ from twinalign.causes.component import Component, explain, is_refuted
 from twinalign.patching import replaced
 from twinalign.replay.evaluation_calls import KeptResults, rows_of
 from twinalign.replay.layer_calls import wrapped
-from twinalign.replay.metric import PART, STAGE, numbers_of, outputs_and_labels, parts, sorted_outputs, varied_model
+from twinalign.replay.metric import (
+    PART,
+    STAGE,
+    floor_of,
+    numbers_of,
+    outputs_and_labels,
+    parts,
+    sorted_outputs,
+    varied_model,
+)
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.wrong_unit import rewriting
-from twinalign.verdict.array_difference import root_mean_square
 
 Numbers = dict[str, np.ndarray]
 Handler = Callable[[FunctionCall], Any]
-_TOLERANCE = 2e-6
-
-
-def floor_of(number: np.ndarray) -> float:
-    """What rounding may leave of a number: accuracies are quotients that a framework may hold in float32."""
-    return _TOLERANCE * root_mean_square(number)
 
 
 class MetricSubject(Component):

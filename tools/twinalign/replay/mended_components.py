@@ -1,0 +1,304 @@
+"""The edit of the port's own code with which a component beside the model gives what the reference's gives.
+
+Each small edit of the functions that the component runs is tried in the port itself: in its training, metric, data,
+optimizer or schedule. All of these run in the port's process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case.loading import kept_modules
+from twinalign.files.curve_names import EMA_DISTANCE, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.files.recordings import Recording
+from twinalign.replay import data_pipeline, metric, optimizer, training
+from twinalign.replay.aligned_code import Code
+from twinalign.replay.helper_edits import Edit
+from twinalign.replay.observed import CONSTANTS, observed
+from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits, parsed_at
+from twinalign.replay.running_functions import Ran, functions_of
+from twinalign.replay.short_training import Followed, RefutedError
+from twinalign.replay.slices import FAR, distances, named_parts, outermost, wrong_parts
+from twinalign.stages.training_plan import TrainingPlan
+from twinalign.verdict.array_difference import distance, root_mean_square
+from twinalign.verdict.call_order import port_in_order
+
+_MADE_BY = {
+    LEARNING_RATE: ("learning_rate", "lr", "set_lr", "get_lr", "lr_lambda"),
+    GRADIENT_NORM: ("backward", "grad", "set_value", "clip_grad_norm_", "grad_clip"),
+    WEIGHT_NORM: ("step", "minimize", "parameters", "weight_decay"),
+    EMA_DISTANCE: ("set_value", "copy_", "assign", "set_state_dict", "lerp_"),
+}
+"""Curve of a training → names under which code says what it shows; what follows from others comes behind them."""
+_LATE = FAR
+_NUMBER = "", "number of samples"
+
+
+@dataclasses.dataclass
+class Component:
+    """A component of the port that can run again.
+
+    Attributes:
+        worker: of the port's process.
+        run: runs it.
+        wrong: runs it and returns the names of what is not as the reference's; may raise.
+        names: of each thing that is wrong, as code may call it: all of them are made of what is to be found.
+        of_layers: names of classes whose functions compute what is known to be right.
+    """
+
+    worker: Any
+    run: Callable[[], Any]
+    wrong: Callable[[], Set[Any]]
+    names: Sequence[Collection[str]]
+    of_layers: Collection[str] = ()
+
+    def mended(self, theirs: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:
+        """The edit with which it is right, as `fitting_edit` has it; nothing where it does not run again as it did.
+
+        `theirs`: `[file, first line, last line]` of the reference's code.
+        """
+        with kept_modules():
+            try:
+                codes, ran = functions_of(self.run, "paddle"), Ran.of(self.run)
+                before = self.wrong()
+                if not codes or not before:
+                    return {}
+            except Exception:  # a user's code may not run once more
+                return {}
+            edits = ordered_edits(
+                codes,
+                parsed_at(theirs),
+                self._distances(codes),
+                delays=self._delay,
+                ran=ran,
+            )
+            return fitting_edit(edits, functools.partial(self._fit, before), seconds)
+
+    def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
+        """Of each part of the code from what is wrong; that of the farthest where several things are."""
+        roots = [found for names in self.names if (found := list(named_parts(codes, names)))]
+        every = [distances(codes, one, {}) for one in roots or [list(wrong_parts(codes, (), outermost(codes, {}), ()))]]
+        shared = functools.reduce(operator.and_, (one.keys() for one in every))
+        return {key: max(one[key] for one in every) for key in shared}
+
+    def _delay(self, code: Code) -> int:
+        """How much later a function is looked at: the case's own, in which few faults are, and those of layers."""
+        case = sys.modules[type(self.worker.case).__module__]
+        is_of_case = code.file == Path(str(case.__file__)).name
+        return _LATE if is_of_case or code.name.partition(".")[0] in self.of_layers else 0
+
+    def _fit(self, before: Set[Any], edit: Edit) -> Fit:
+        try:
+            with edited(edit):
+                left = self.wrong()
+        except Exception:  # an edit may not run
+            return Fit.NOTHING
+        return Fit.ALL if not left else Fit.NOTHING if left <= before else Fit.BROKEN
+
+
+def training_mended(
+    worker: Any,
+    weights: Mapping[str, Any],
+    reference: str,
+    allowances: Sequence[str],
+    plan: Mapping[str, Any],
+    first: Mapping[str, int],
+    longer: str,
+    theirs: Sequence[Sequence[Any]],
+    seconds: float,
+) -> dict[str, Any]:
+    """Search the edit with which the port trains as the reference does.
+
+    Args:
+        worker, weights, plan: as for `record_curves`.
+        reference: its file of that.
+        allowances: those that the case names.
+        first: curves that are wrong → first such step.
+        longer: a file with more steps, or an empty text.
+        theirs, seconds: as for `Component.mended`.
+    """
+    runs = [_Training(worker, weights, file, allowances, plan, first) for file in (reference, longer) if file]
+
+    def wrong() -> Set[Any]:
+        found: Set[Any] = set()
+        for one in runs:
+            found = found or one.wrong()
+        return found
+
+    run = functools.partial(training.train, worker, weights, plan=TrainingPlan(**plan))
+    return Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE)).mended(theirs, seconds)
+
+
+class _Training:
+    """The port's training beside a file of the reference's."""
+
+    def __init__(
+        self,
+        worker: Any,
+        weights: Mapping[str, Any],
+        reference: str,
+        allowances: Sequence[str],
+        plan: Mapping[str, Any],
+        first: Mapping[str, int],
+    ) -> None:
+        self._right, self._moved = training.read_curves(reference)
+        self._first, self._allowances = first, allowances
+        most = max(map(len, self._right.values()))
+        self._train = functools.partial(training.train, worker, weights, plan=TrainingPlan(**plan), most=most)
+        plain, floors = self._train(), training.floors_of(self._right, self._moved)
+        # Curves of several optimizers may come in another order, which is known at the end alone.
+        in_order = not port_in_order(self._right, plain) and not allowances
+        known = sorted(self._right.keys() & plain.keys(), key=first.__contains__) if in_order else ()
+        self._allowed = {name: floors.get(name, 0.0) * len(self._right[name]) ** 0.5 for name in known}
+
+    def wrong(self) -> Set[Any]:
+        """Names of what is wrong; with its step what is right in the port as it is."""
+        followed = Followed(self._right, self._allowed, None, None)
+        try:
+            curves = self._train(on_step=followed.on_step, at_once=followed.at_once)
+        except RefutedError as refuted:
+            name, step = refuted.args
+            return {name if step >= self._first.get(name, np.inf) else (name, step)}
+        return training.wrong_among(self._right, self._moved, curves, self._allowances).keys()
+
+
+def _said(first: Mapping[str, int]) -> set[str]:
+    """As code may call what is wrong first: the curves of the training's own, and the first of the others."""
+    begin = min(first.values(), default=0)
+    names = {name for name, step in first.items() if step == begin}
+    kinds = [kind for kind in _MADE_BY if any(name.startswith(kind) for name in names)]
+    return names | {name for kind in kinds[:1] for name in _MADE_BY[kind]}
+
+
+def _layers(worker: Any, stage: str) -> set[str]:
+    """Names of the classes of the model's layers."""
+    model = worker.construct(worker.fresh_case(stage))
+    return {type(layer).__name__ for _, layer in worker.backend.named_layers(model)}
+
+
+def metric_mended(
+    worker: Any,
+    weights: Mapping[str, Any],
+    reference: str,
+    variations: int,
+    names: Collection[str],
+    theirs: Sequence[Sequence[Any]],
+    seconds: float,
+) -> dict[str, Any]:
+    """Search the edit with which the port measures what the reference measures.
+
+    `reference`: its file of `record_metric`, with the numbers of so many `variations`; others as there.
+    """
+    with np.load(reference, allow_pickle=False) as stored:
+        right = metric.results_of(stored)
+
+    def wrong() -> Set[Any]:
+        found: dict[str, np.ndarray] = {}
+        for more in dict.fromkeys((0, variations)):
+            found = metric.results_of(metric.measured(worker, weights, reference, more)[0])
+            known = {name: right[name] for name in found if name in right} if more < variations else right
+            if of_these := metric.differing(known, found):
+                return set(of_these)
+        return set()
+
+    return Component(worker, wrong, wrong, _last(names), _layers(worker, metric.STAGE)).mended(theirs, seconds)
+
+
+def _last(names: Iterable[str]) -> list[set[str]]:
+    return [{name.rpartition(".")[2]} for name in dict.fromkeys(names)]
+
+
+def data_mended(
+    worker: Any, split: str, reference: str, count: int, theirs: Sequence[Sequence[Any]], seconds: float
+) -> dict[str, Any]:
+    """Search the edit with which the port reads the reference's samples: so many, from a file of `record_samples`."""
+    right = data_pipeline.read_items(reference, count)
+
+    def items() -> Iterable[Mapping[str, Any]]:
+        worker.backend.set_seed(worker.case.seed)
+        return data_pipeline.items_of(worker, worker.fresh_case(data_pipeline.STAGE), split, count)
+
+    def wrong() -> Set[Any]:
+        found = list(items())
+        pairs = enumerate(zip(right, found, strict=False))
+        apart = {
+            (n, name) for n, (one, other) in pairs for name in one.keys() | other.keys() if _differ(one, other, name)
+        }
+        return apart | ({_NUMBER} if len(found) != len(right) else set())
+
+    return Component(worker, lambda: list(items()), wrong, _last(name for _, name in wrong())).mended(theirs, seconds)
+
+
+def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], name: str) -> bool:
+    return name not in one or name not in other or not data_pipeline.same(one[name], other[name])
+
+
+def observed_mended(
+    worker: Any,
+    weights: Mapping[str, Any],
+    reference: str,
+    names: Collection[str],
+    theirs: Sequence[Sequence[Any]],
+    seconds: float,
+) -> dict[str, Any]:
+    """Search the edit with which the case observes of the port what it does of the reference: of `record_observed`."""
+    right, moved = training.read_curves(reference)
+    constants = {name: CONSTANTS * root_mean_square(value) for name, value in right.items()}
+    floors = {name: max(floor, constants[name]) for name, floor in training.floors_of(right, moved).items()}
+
+    def wrong() -> Set[Any]:
+        found = observed(worker, weights)
+        return {name for name, value in right.items() if not distance(found.get(name), value) <= floors[name]}
+
+    return Component(worker, wrong, wrong, _last(names)).mended(theirs, seconds)
+
+
+def schedule_mended(
+    worker: Any,
+    weights: Mapping[str, Any],
+    values: Mapping[str, Sequence[float]],
+    names: Collection[str],
+    theirs: Sequence[Sequence[Any]],
+    seconds: float,
+) -> dict[str, Any]:
+    """Search the edit with which the port's schedule gives these `values`, as `record_schedule` has them."""
+
+    def wrong() -> Set[Any]:
+        return set(optimizer.wrong_values(values, optimizer.record_schedule(worker, weights=weights)["values"]))
+
+    return Component(worker, wrong, wrong, [{*_MADE_BY[LEARNING_RATE], *names}]).mended(theirs, seconds)
+
+
+def steps_mended(
+    worker: Any,
+    weights: Mapping[str, Any],
+    initial: str,
+    gradients: str,
+    reference: str,
+    rates: list[float],
+    theirs: Sequence[Sequence[Any]],
+    seconds: float,
+) -> dict[str, Any]:
+    """Search the edit with which the port's optimizer makes the reference's steps; arguments as of `record_steps`.
+
+    `reference`: its file.
+    """
+    right = Recording.load(Path(reference)).arrays
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "steps.npy"
+
+        def wrong() -> Set[Any]:
+            given = {"weights": weights, "initial": initial, "gradients": gradients, "rates": rates}
+            optimizer.record_steps(worker, path=str(path), **given)
+            return optimizer.differing_quantities(right, Recording.load(path).arrays).keys()
+
+        return Component(worker, wrong, wrong, [_MADE_BY[WEIGHT_NORM]]).mended(theirs, seconds)

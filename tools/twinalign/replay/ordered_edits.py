@@ -1,0 +1,179 @@
+"""Small edits of the port's own code, the likeliest to mend a wrong value first, and the one that fits."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import enum
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.replay.aligned_code import Code
+from twinalign.replay.guarded import guarded
+from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
+from twinalign.replay.rebuilt_code import compiled, running
+from twinalign.replay.running_functions import Ran, nodes_that_ran
+from twinalign.replay.slices import FAR
+from twinalign.replay.small_edits import number_of
+from twinalign.replay.statement_edits import statement_edits
+
+_LONGEST = 5.0
+"""Seconds of processor time that code with an edit in it may take."""
+
+_ADDING, _UNLIKE = 4, 2
+"""So many steps farther count edits that put in one more number, and those with another number or attribute."""
+_AGAIN = 0.25
+"""And the next edit of the same part."""
+
+
+class Fit(enum.Enum):
+    """What an edit makes right: nothing, with values wrong that were not or without, values alone, or gradients too, as
+    far as they can be compared."""
+
+    BROKEN, NOTHING, VALUES, ALL = range(4)
+
+
+def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: float) -> dict[str, Any]:
+    """The first edit with which all is right, else with which values are; `seconds`: of processor time.
+
+    A part of the code an edit of which breaks what was right is looked at again at the end: what it makes is right.
+
+    Returns:
+        `text`, `lines_of_port` and `edit` of the edit; nothing without one.
+    """
+    until, found = time.process_time() + seconds, None
+    breaking: set[int] = set()
+    later: list[Edit] = []
+
+    def in_turn() -> Iterator[Edit]:
+        for edit in edits:
+            if type(edit) is HelperEdit and id(edit.old) in breaking and not _keeps(edit):
+                later.append(edit)
+            else:
+                yield edit
+        yield from later
+
+    for edit in in_turn():
+        if time.process_time() > until:
+            break
+        fits = fit(edit)
+        if fits is Fit.BROKEN and type(edit) is HelperEdit and not _keeps(edit):
+            breaking.update(map(id, ast.walk(edit.old)))
+        if fits is Fit.ALL or (fits is Fit.VALUES and found is None):
+            found = edit
+        if fits is Fit.ALL:
+            break
+    return {"text": found.text, "lines_of_port": found.lines_of_port, "edit": found.to_json()} if found else {}
+
+
+@contextlib.contextmanager
+def edited(edit: Edit) -> Iterator[None]:
+    """Inside the block the function runs with the edit, within bounds; an edit may be no code."""
+    made = compiled(edit.edited, {})
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(guarded(_LONGEST))
+        for function in edit.code.functions:
+            stack.enter_context(running(function, made))
+        yield
+
+
+def ordered_edits(
+    codes: Sequence[Code],
+    theirs: Sequence[ast.AST],
+    far: Mapping[int, int],
+    right: Sequence[Sequence[Any]] = (),
+    of_gradients: bool = False,
+    delays: Callable[[Code], int] = lambda code: 0,
+    ran: Ran | None = None,
+) -> Iterator[Edit]:
+    """Edits of functions, the nearest to wrong values, and the likelier, first.
+
+    One more number in a value may make up for a wrong one before it or behind it: that comes later. Last come edits of
+    lines that are known to be right.
+
+    Args:
+        theirs: the reference's code that does the same.
+        far: of `distances`.
+        right: `[file, first line, last line]` of the port's lines that do what the reference's do.
+        of_gradients: whether gradients alone are wrong.
+        delays: by how many steps farther a function counts as being.
+        ran: what the run has shown; of what did not run, there are no edits.
+    """
+    nodes = nodes_that_ran(codes, ran.lines) if ran is not None else None
+
+    def cost(edit: HelperEdit, rank: int, lost: int) -> float:
+        if of_gradients and _stops(edit.old) > _stops(edit.new):  # of which there are few
+            return -1
+        distance = far.get(id(edit.old), FAR) + delays(edit.code)
+        file, begin, end = edit.lines_of_port[0]
+        is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
+        unlike = _is_unlike(edit) or (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute))
+        likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
+        adding = 0
+        if _adds_number(edit):
+            adding = 0 if ran is not None and ran.is_whole(edit.code, edit.old) else _ADDING
+        return distance + likelihood + adding + (2 * FAR if is_right else 0)
+
+    def of_functions(some: Sequence[Code]) -> list[Edit]:
+        found: list[tuple[tuple[float, int], Edit]] = []
+        tried = Counter[int]()
+        for edit, (rank, lost) in ranks_of_edits(some, theirs).items():
+            if (nodes is None or id(edit.old) in nodes) and (
+                ran is None or ran.may_stand(edit.code, edit.old, edit.new)
+            ):
+                found.append(((cost(edit, rank, lost) + _AGAIN * tried[id(edit.old)], lost), edit))
+                tried[id(edit.old)] += 1
+        for code in some:
+            for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes):
+                distance = far.get(id(of_statement.node), FAR) + delays(code)
+                found.append(((distance + of_statement.crossed, 0), of_statement))
+        return [edit for _, edit in sorted(found, key=lambda one: one[0])]
+
+    near = [code for code in codes if not delays(code) and any(id(node) in far for node in ast.walk(code.tree))]
+    yield from of_functions(near)
+    yield from of_functions([code for code in codes if code not in near])
+
+
+def _keeps(edit: HelperEdit) -> bool:
+    """Whether what is there stays inside of something else, as in bounds that most values are within."""
+    return any(one is edit.old for one in ast.walk(edit.new))
+
+
+def _stops(node: ast.AST) -> int:
+    """How often code stops a gradient."""
+    return sum(getattr(one, "attr", "") in ("detach", "stop_gradient") for one in ast.walk(node))
+
+
+def _adds_number(edit: HelperEdit) -> bool:
+    """Whether an edit only puts a number, or a sign, before or behind what is there."""
+    if isinstance(edit.new, ast.UnaryOp):
+        return edit.new.operand is edit.old
+    sides = (edit.new.left, edit.new.right) if isinstance(edit.new, ast.BinOp) else ()
+    added = [one for one in sides if one is not edit.old]
+    return len(added) == 1 and isinstance(added[0], ast.Constant)
+
+
+def _is_unlike(edit: HelperEdit) -> bool:
+    """Whether an edit writes another text, or a number that is no neighbour, half or double of it, nor 0 or 1."""
+    if isinstance(edit.old, ast.Constant) and isinstance(edit.old.value, str):
+        return True
+    numbers = [number_of(one) for one in (edit.old, edit.new)]
+    if numbers[0] is None or numbers[1] is None:
+        return False
+    old, new = map(float, numbers)  # type: ignore[arg-type]
+    return new not in (old - 1, old + 1, -old, old / 2, old * 2, 0.0, 1.0)
+
+
+def parsed_at(places: Iterable[Sequence[Any]]) -> list[ast.AST]:
+    """The functions that stand in these lines of files."""
+    found: list[ast.AST] = []
+    for file in dict.fromkeys(place[0] for place in places):
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+            spans = [(first, last) for other, first, last in places if other == file]
+            functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+            found += [one for one in functions if any(begin <= one.lineno <= end for begin, end in spans)]
+    return found
