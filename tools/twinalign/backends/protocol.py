@@ -108,6 +108,9 @@ class Backend(Protocol):
     def assign(self, tensor: Tensor, array: np.ndarray) -> None:
         """Set the values of a parameter or buffer in place, keeping its dtype."""
 
+    def resize(self, tensor: Tensor, shape: Sequence[int]) -> None:
+        """Give a buffer another shape in place; its values are then to be set."""
+
     def differentiable(self, tensor: Tensor) -> bool:
         """Whether gradients reach this tensor."""
 

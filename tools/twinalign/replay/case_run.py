@@ -192,6 +192,8 @@ class KeptState:
         for name, tensor in tensors.items():
             array, mark = self._kept[name]
             if mark_of(self._backend, tensor) != mark:
+                if tuple(tensor.shape) != array.shape:  # code with an edit in it may write anything
+                    self._backend.resize(tensor, array.shape)
                 self._backend.assign(tensor, array)
                 self._kept[name] = array, mark_of(self._backend, tensor)
 

@@ -16,7 +16,7 @@ from twinalign.replay.code_lines import Function, Step
 from twinalign.replay.layer_calls import Call
 from twinalign.replay.layouts import Form
 from twinalign.replay.wrong_unit import phase_of
-from twinalign.verdict.array_difference import Difference, difference, quick_root_mean_square
+from twinalign.verdict.array_difference import OF_SHAPES, Difference, difference, quick_root_mean_square
 
 LONGEST_REASON = 200
 """Characters of the reason why a layer is left out."""
@@ -157,7 +157,7 @@ class ForcedCall:
     def judge_projections(self, name: str, port: np.ndarray, reference: Projected) -> Difference:
         """Compare a value with projections of the reference's."""
         if list(port.shape) != reference.shape:
-            found = Difference(np.inf, text=f"shape {list(port.shape)}, the reference has {reference.shape}")
+            found = Difference(np.inf, text=f"{OF_SHAPES}{list(port.shape)}, the reference has {reference.shape}")
         else:
             rms = quick_root_mean_square(random_projections(port) - np.array(reference.projections))
             relative = rms / reference.scale if reference.scale else (np.inf if rms else 0.0)

@@ -92,7 +92,7 @@ class _Draw:
     run: CaseRun
     forcing: Forcing
     standing: StandIns
-    right: Mapping[str, np.ndarray]
+    right: dict[str, np.ndarray]
     """What the reference's forward, and its loss, return."""
     gradients: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Those of the reference's parameters."""
@@ -214,6 +214,10 @@ class _Unit:
         draw.wrong = {name: found.relative for name, found in unit.wrong_ends().items()}
         draw.children = _children(unit)
         draw.whole = self._apart(draw)
+        # What the unit keeps, and keeps right as it is, has to stay so.
+        state = {f"state.{name}": array for name, array in forcing.state_after.items()}
+        apart = self._all_apart(draw, state)
+        draw.right |= {name: array for name, array in state.items() if apart[name] <= _ROUNDING}
         draw.gradient = self._gradient_apart(draw) if draw.gradients else math.inf
         return draw
 
@@ -248,10 +252,15 @@ class _Unit:
 
     def _apart(self, draw: _Draw) -> float:
         """The greatest relative difference of what the port returns; infinite where that has another shape."""
+        return max(self._all_apart(draw, draw.right).values(), default=0.0)
+
+    def _all_apart(self, draw: _Draw, right: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Name of a value of the port's own pass → its relative difference, infinite where the port has none."""
         with self._worker.backend.no_grad():
             calls = list(draw.forcing.by_number.values())
             _, found = own_forward(self._again(draw), calls, lambda path: path, {})
-        return max((difference(found[name], value).relative for name, value in draw.right.items()), default=math.inf)
+        known = {name: difference(found[name], value).relative for name, value in right.items() if name in found}
+        return dict.fromkeys(right, math.inf) | known
 
     def _gradient_apart(self, draw: _Draw) -> float:
         """The relative difference of all parameters' gradients together: some alone are nothing but rounding."""

@@ -108,6 +108,8 @@ def ordered_edits(
         if of_gradients and _stops(edit.old) > _stops(edit.new):  # of which there are few
             return -1
         distance = far.get(id(edit.old), FAR) + delays(edit.code)
+        if of_gradients and _stops(edit.new) > _stops(edit.old):
+            return distance
         file, begin, end = edit.lines_of_port[0]
         is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
         unlike = _is_unlike(edit) or (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute))
@@ -124,7 +126,8 @@ def ordered_edits(
             if (nodes is None or id(edit.old) in nodes) and (
                 ran is None or ran.may_stand(edit.code, edit.old, edit.new)
             ):
-                found.append(((cost(edit, rank, lost) + _AGAIN * tried[id(edit.old)], lost), edit))
+                again = 0 if of_gradients and _stops(edit.new) != _stops(edit.old) else tried[id(edit.old)]
+                found.append(((cost(edit, rank, lost) + _AGAIN * again, lost), edit))
                 tried[id(edit.old)] += 1
         for code in some:
             for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes):

@@ -34,7 +34,8 @@ class PathNames:
             # an embedding, which may be there for its table alone and never be called.
             tables = _is_table(classes.get(reference)), _is_table(full_name(type(layers.get(port))))
             called = reference in classes or port.rpartition(".")[2] == reference.rpartition(".")[2]
-            if part.rows is None and part.place is None and tables[0] == tables[1] and called:
+            of_model = bool(port) != bool(reference)  # one side's model holds itself what a layer of the other does
+            if part.rows is None and part.place is None and tables[0] == tables[1] and called and not of_model:
                 owners.setdefault(port, []).append(reference)
         # What the reference holds in several layers, a layer with an adapter, is the module around them.
         direct = {port: found[0] if len(set(found)) == 1 else path_around(found) for port, found in owners.items()}

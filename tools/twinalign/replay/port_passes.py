@@ -82,6 +82,15 @@ class Forcing:
         self.store, self._states = TensorStore(values / "values"), TensorStore(values / "state")
         self.by_number = {call["number"]: Call.from_json(call) for call in calls}
 
+    @property
+    def state_after(self) -> dict[str, np.ndarray]:
+        """Name → buffer of the reference's that the pass has changed, as it is behind it."""
+        found = {}
+        for call in self.by_number.values():
+            for name, number in call.state_after.items():
+                found[f"{call.path}.{name}".removeprefix(".")] = self._states.read(number)
+        return found
+
     def bound_of(self, layer: Any) -> float:
         """Greatest relative difference that constants kept in float32 explain in a layer, or in code outside layers."""
         inside = [] if layer is None else self._worker.backend.all_layers(layer)

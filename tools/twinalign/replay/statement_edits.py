@@ -79,7 +79,7 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[Statement
     which record. Calls come first, and before them those left out that the function makes twice.
     """
     tree = code.tree
-    blocks = [block for block in _blocks(tree, ()) if not isinstance(block.statements[-1], _ENDS)]
+    blocks = list(_blocks(tree, ()))
     given = {one.arg for one in tree.args.args}
     has_loop = any(isinstance(one, _LOOPS) for one in ast.walk(tree))
     inside = [block for block in blocks if not has_loop or _in_loop(block)]
@@ -87,16 +87,17 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[Statement
     for block in inside:
         for at, statement in enumerate(block.statements):
             is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-            if not is_call and not isinstance(statement, (ast.Assign, ast.AugAssign)):
+            is_block = isinstance(statement, ast.If) and not statement.orelse
+            if not (is_call or is_block) and not isinstance(statement, (ast.Assign, ast.AugAssign)):
                 continue
             if (is_call and _function(statement) in given) or not chosen(statement):
                 continue
             calls += [(block, at)] if is_call else []
             for other in inside:
-                for to in range(len(other.statements) + 1):
+                for to in range(len(other.statements) + (not isinstance(other.statements[-1], _ENDS))):
                     crossed = _crossed(block, at, other, to)
                     if crossed and not _is_cut_off(statement, crossed):
-                        found.append((not is_call, len(crossed), statement.lineno, block, at, other, to))
+                        found.append((not (is_call or is_block), len(crossed), statement.lineno, block, at, other, to))
     found.sort(key=lambda one: one[:3])
     moved = (
         dataclasses.replace(_moved(code, block, at, other, to), crossed=crossed)

@@ -19,6 +19,8 @@ from twinalign.search.faults import Fault
 _LINE = "line_of_port"
 NO_LINE = "edited_program", "training_rates"
 """Causes that are proven and leave open which line of the port is wrong."""
+_STOPPED = "gradient_stopped"
+"""A gradient that flows nowhere in the reference may come of one that the port does not stop."""
 SECONDS, SECONDS_IF_PROVEN = 10.0, 4.0
 """For the edits of one layer or component; if a cause is proven, only the port's line is to be found."""
 _KEYS = (("edited", "edited backward"), ("edited again", "edited again backward"))
@@ -139,4 +141,4 @@ def is_open(known: Explanation | None) -> bool:
     if known is None or "helper_edit" in known.evidence:
         return known is None
     lines = sum(last - first + 1 for _, first, last in known.evidence.get("lines_of_port", ()))
-    return known.id in NO_LINE or (known.id == _LINE and lines > 1)
+    return known.id in (*NO_LINE, _STOPPED) or (known.id == _LINE and lines > 1)

@@ -35,6 +35,7 @@ from twinalign.search.faults import Fault, are_rounded, shows_more, where_in_uni
 from twinalign.search.layer_faults import LayerFaults, finite
 from twinalign.search.matching import Matching, by_known_names, match_calls
 from twinalign.sides import FOUND
+from twinalign.verdict.array_difference import OF_SHAPES
 from twinalign.verdict.excuses import accepted_as
 
 _MOST_NAMED = 10
@@ -211,6 +212,8 @@ class _Search:
                 for name, difference in suspect["differences"].items()
                 if not (name.startswith("buffer.") and (difference["relative"] or np.inf) <= rounding)
             ]
+            if self._crash is None and _only_takes_others(suspect["differences"]):
+                continue
             if found and all(found):
                 for identifier in dict.fromkeys(map(str, found)):
                     self._accepted.setdefault(identifier, []).append(suspect["path"])
@@ -346,6 +349,13 @@ class _Search:
     def _ask(self, side: str, function: Callable[..., dict[str, Any]], text: str, **arguments: Any) -> dict[str, Any]:
         self.progress(side, text)
         return self.processes[side].call(function, **arguments)
+
+
+def _only_takes_others(differences: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a unit returns what the reference's does, and only hands layers inside tensors of other shapes: the first
+    of all places before a layer that treats each place alike, in place of behind it.
+    """
+    return all(name.startswith("input.") and one["text"].startswith(OF_SHAPES) for name, one in differences.items())
 
 
 def _rounding_of_momentum(facts: Mapping[str, Any]) -> float:

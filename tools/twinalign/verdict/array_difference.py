@@ -20,6 +20,10 @@ _OF_SQUARES = 2.0**600
 """Numbers of float64 divided by this have squares, and sums of these, of float64 as well."""
 
 
+OF_SHAPES = "shape "
+"""Begins the text of a difference between arrays of different shapes."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """A port's array against the reference's; `max_abs` is looked for only if the difference is noticeable."""
@@ -47,7 +51,7 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     """
     port, reference = _real_pairs(port), _real_pairs(reference)
     if port.shape != reference.shape:
-        return Difference(np.inf, text=f"shape {list(port.shape)}, the reference has {list(reference.shape)}")
+        return Difference(np.inf, text=f"{OF_SHAPES}{list(port.shape)}, the reference has {list(reference.shape)}")
     if not reference.size:
         return Difference(0.0)
     if reference.dtype.kind in "biu":

@@ -1,6 +1,6 @@
 """Tensors of paddle: to and from numpy, in place, in the graph."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -77,6 +77,11 @@ def checksum(tensor: paddle.Tensor) -> float:
 def assign(tensor: paddle.Tensor, array: np.ndarray) -> None:
     with paddle.no_grad():
         tensor.set_value(paddle.to_tensor(np.array(array, order="C"), place=tensor.place).astype(tensor.dtype))
+
+
+def resize(tensor: paddle.Tensor, shape: Sequence[int]) -> None:
+    with paddle.no_grad():
+        paddle.assign(paddle.zeros(list(shape), dtype=tensor.dtype), output=tensor)
 
 
 def differentiable(tensor: paddle.Tensor) -> bool:

@@ -1,6 +1,6 @@
 """Tensors of torch: to and from numpy, in place, in the graph."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -66,6 +66,11 @@ def checksum(tensor: torch.Tensor) -> float:
 def assign(tensor: torch.Tensor, array: np.ndarray) -> None:
     with torch.no_grad():
         tensor.copy_(torch.from_numpy(np.array(array)))
+
+
+def resize(tensor: torch.Tensor, shape: Sequence[int]) -> None:
+    with torch.no_grad():
+        tensor.resize_(tuple(shape))
 
 
 def differentiable(tensor: torch.Tensor) -> bool:

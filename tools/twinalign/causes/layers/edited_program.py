@@ -157,7 +157,7 @@ def _after(call: FunctionCall, kept: dict[str, FunctionCall], path: Path) -> Any
 
 
 VOCABULARY: tuple[Callable[[Program, Site], Edits], ...] = (
-    of_calls.exchanged, of_calls.kin, of_calls.left_out, of_calls.slices, of_calls.other_values, moved, before_layer,
+    of_calls.exchanged, of_calls.left_out, of_calls.kin, of_calls.slices, of_calls.other_values, moved, before_layer,
     layer_before, of_calls.turned, of_calls.arranged, elsewhere, readers_exchanged, of_calls.in_place,
 )  # fmt: skip
 """In the order in which they are tried."""
