@@ -115,16 +115,3 @@ def test_what_the_port_keeps_in_another_shape_is_given_the_references() -> None:
     # What is of neither shape is not made to fit: a number that an optimizer keeps, or a wrong port's tensor.
     ((_, _, number),) = of_port.to_reference([("", "port_g", np.zeros((2, 2)))])
     assert number.shape == (2, 2)
-
-
-def test_child_layers_of_other_names_are_those_that_stand_for_one() -> None:
-    names = CanonicalNames(
-        {
-            "net.weight": [("online.weight", True)],
-            "net.bias": [("online.bias", False)],
-            "head.weight": [("head.weight", True)],
-            "both.weight": [("query.weight", False), ("key.weight", False)],
-        }
-    )
-    assert names.children() == {"net": "online"}
-    assert CanonicalNames().children() == {}

@@ -19,12 +19,11 @@ from twinalign.causes.registry import Cause, Explanation, Variant, Within, cause
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.budget import BUDGET
-from twinalign.replay.edited_trainings import edited_training
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.function_edits import told_with_edit
 from twinalign.replay.lines_of_components import lines_of_component
 from twinalign.replay.port_code import PORT_CODE
-from twinalign.replay.port_lines import LinesVariant, leaves_open, values_under
+from twinalign.replay.port_lines import LinesVariant, values_under
 from twinalign.replay.running_functions import functions_of
 from twinalign.replay.several_lines import MANY_VALUES, MANY_WRONG, SHARE_OF_LINES
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -43,7 +42,6 @@ class Component(abc.ABC):
         impatient: whether `run` may leave out values once one is refuted.
         fits: whether it runs fast enough for constants to be fitted.
         code: the reference's own functions that run.
-        child_names: of the port's child layers → of the reference's.
     """
 
     port: Mapping[str, np.ndarray]
@@ -52,7 +50,6 @@ class Component(abc.ABC):
     impatient = False
     fits = True
     code: Sequence[Code] | None = None
-    child_names: Mapping[str, str] = {}
 
     @abc.abstractmethod
     def run(self) -> Mapping[str, np.ndarray]:
@@ -170,10 +167,6 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
             if found is not None and examined.line is None and isinstance(examined.applied, LinesVariant):
                 found = _told_inside(component, found, examined.applied)
             stopped = BUDGET.stopped(examined.not_tried)
-        if not component.fits and (found is None or leaves_open(examined.applied, found.evidence)):
-            with BUDGET.of_one():
-                found = _told_by_edit(component, examined) or found
-                stopped = None if found else stopped
     return {"explanation": found.to_json() if found else None, "stopped": stopped}
 
 
@@ -181,15 +174,6 @@ def _told_inside(component: Component, found: Explanation, lines: LinesVariant) 
     many = sum(map(np.size, component.reference.values())) > MANY_VALUES
     told = told_with_edit(found.text, found.evidence, lines, partial(values_under, component.run), many)
     return Explanation(found.id, told[0], evidence=told[1]) if told else found
-
-
-def _told_by_edit(component: Component, examined: Examined) -> Explanation | None:
-    """The edit of the port's code as a whole, in the reference's place, with which it gives the reference's values."""
-    whole = edited_training(PORT_CODE, component.code or (), partial(_gives, component), component)
-    if whole is None or (outcome := examined.attempt((), whole)) is None:
-        return None
-    text = f"a line of the port computes something else ({whole.detail})"
-    return _told_inside(component, Explanation("line_of_port", text, evidence=outcome.evidence), whole)
 
 
 class _ExaminedComponent(Examined):

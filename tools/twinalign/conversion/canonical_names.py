@@ -119,14 +119,6 @@ class CanonicalNames:
             return ()
         return self._parts.get(key, ()) if self._parts else (CanonicalName(key),)
 
-    def children(self) -> dict[str, str]:
-        """Name of a child layer of the whole model → in the reference, where each stands for one that has another."""
-        found: dict[str, set[str]] = {}
-        for key, part in self.pairs():
-            found.setdefault(key.partition(".")[0], set()).add(part.name.partition(".")[0])
-        alone = {name: others.pop() for name, others in found.items() if len(others) == 1}
-        return {name: other for name, other in alone.items() if name != other}
-
     def to_reference(self, items: Iterable[tuple[str, str, np.ndarray]]) -> Iterator[tuple[str, str, np.ndarray]]:
         """Yield each tensor of `items` (label, key of this side, array) once, with the reference's name and layout.
 

@@ -255,15 +255,6 @@ def _kept_out(module: str) -> Iterator[None]:
         sys.modules.pop(module, None)
 
 
-def leaves_open(applied: Any, evidence: Mapping[str, Any]) -> bool:
-    """Whether a reader would have to find what is wrong: in a loop, a branch or a function, or in several lines."""
-    if not isinstance(applied, LinesVariant) or "helper_edit" in evidence:
-        return False
-    shown = [one for one in applied.lines if one.text in applied.detail]
-    parts = [node for one in shown if one.new is not None for node in ast.walk(one.new)]
-    return applied.is_whole or len(shown) > 1 or any(isinstance(one, (ast.For, ast.While, ast.If)) for one in parts)
-
-
 def values_under(run: Callable[..., Mapping[str, Any]], variant: Any, moved: float = 0.0) -> Mapping[str, Any]:
     """What runs under a variant (None: as it is); a component's inputs are not `moved`."""
     with variant.apply() if variant is not None else contextlib.nullcontext():

@@ -146,12 +146,6 @@ def _given_to_layers(codes: Sequence[Code], layers: Container[str], names: Mappi
     return {node for call in wanted for one in (*call.args, *call.keywords) for node in ast.walk(one)}
 
 
-def outermost(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[LinesVariant]:
-    """Functions of the port that no other of them calls, and that call some, in the place of those most like them."""
-    found = _candidates(known, theirs)
-    yield from (whole for whole, code, called, is_inner in found if called and not is_inner and "." not in code.name)
-
-
 def _candidates(known: Sequence[Code], theirs: Sequence[Code]) -> Iterator[tuple[LinesVariant, Code, set[str], bool]]:
     """Each function of the port in the place of those most like it, what it calls, and whether another calls it."""
     shared = {(code.file, code.name, code.tree.lineno) for code in theirs}

@@ -8,7 +8,6 @@ import numpy as np
 
 from twinalign.causes.registry import Explanation
 from twinalign.causes.training.subject import explain_training
-from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM
 from twinalign.processes.side_process import ChildError
 from twinalign.replay.mended_components import training_mended
@@ -112,7 +111,6 @@ def _fault(
     explanation = _batches_kept(context) if context.explain else None
     if explanation is None and not (context.layer_is_wrong and _begins_before_the_optimizer(wrong)):
         given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), **of_port}
-        given["names"] = CanonicalNames.of(weights["paddle"]).children()
         longer = context.folder / "longer_ref.npz"
         mended = None if context.is_wrong_before else _mended(context, wrong, paths["ref"], plan, longer, clips)
         explanation = context.explanation(explain_training, weights=weights["ref"], mended=mended, **given)

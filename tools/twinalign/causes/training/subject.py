@@ -195,13 +195,9 @@ def explain_training(
     reference: str,
     port: str,
     facts: Mapping[str, Any],
-    names: Mapping[str, str],
 ) -> dict[str, Any]:
     """Why the port's curves differ from the reference's, from files of `record_curves`.
 
-    `facts` are class and settings of the port's optimizer, in whose steps the cause may be as well; `names` those of
-    the model's child layers, as `CanonicalNames.children`.
+    `facts` are class and settings of the port's optimizer, in whose steps the cause may be as well.
     """
-    subject = TrainingSubject(worker, weights, reference, port, facts)
-    subject.child_names = names
-    return explain(subject, "train", "optimizer")
+    return explain(TrainingSubject(worker, weights, reference, port, facts), "train", "optimizer")

@@ -1,0 +1,191 @@
+"""Which edits of the port's code are tried, in which order, and which of them is taken."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from twinalign.replay.aligned_code import Code
+from twinalign.replay.helper_edits import Edit
+from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits
+from twinalign.replay.running_functions import Ran, functions_of, nodes_that_ran
+from twinalign.replay.slices import distances, named_parts
+
+
+def module(source: str, name: str = "port_under_edit") -> Any:
+    """A module of this text, which `linecache` knows, so that its functions have a source."""
+    import linecache
+
+    text, file = textwrap.dedent(source).lstrip(), f"/somewhere/{name}.py"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    made = types.ModuleType(name)
+    made.__file__ = file
+    exec(compile(text, file, "exec"), made.__dict__)
+    return made
+
+
+PORT = """
+import numpy as np
+
+def rate(step, warmup=2, every=3):
+    if step < warmup:
+        return step / warmup
+    drops = (step - warmup) // every
+    return 0.5 ** drops
+
+def unused(step):
+    return step + 40
+
+def results(step):
+    offset = step * 3.0
+    return {"rate": rate(step), "offset": offset}
+"""
+
+
+def found_of(wrong: Callable[[Any], bool], name: str, source: str = PORT) -> tuple[dict[str, Any], list[str]]:
+    """The edit that is found where results under this name are wrong, and the texts of all that were tried."""
+    port = module(source)
+
+    def run() -> None:
+        for step in range(9):
+            port.results(step)
+
+    codes, ran, tried = functions_of(run, "paddle"), Ran.of(run), list[str]()
+    far = distances(codes, named_parts(codes, [name]), {})
+
+    def fit(edit: Edit) -> Fit:
+        tried.append(edit.text)
+        try:
+            with edited(edit):
+                return Fit.NOTHING if wrong(port) else Fit.ALL
+        except Exception:
+            return Fit.NOTHING
+
+    return fitting_edit(ordered_edits(codes, [], far, ran=ran), fit, 20.0), tried
+
+
+def test_one_more_step_before_the_rate_falls_is_found_near_the_wrong_value() -> None:
+    right = [step / 2 if step < 2 else 0.5 ** ((step - 2) // 3 + 1) for step in range(9)]
+    found, tried = found_of(lambda port: [port.results(step)["rate"] for step in range(9)] != right, "rate")
+    assert found["edit"]["after"] in ("`0.5 ** (drops + 1)`", "`(step - warmup) // every + 1`")
+    assert not any("unused" in one or "step + 40" in one for one in tried)  # it has not run
+    assert not any("offset" in one for one in tried)  # no rate is made of it
+
+
+def test_without_an_edit_that_fits_there_is_none() -> None:
+    assert found_of(lambda port: True, "rate")[0] == {}
+
+
+def test_what_breaks_right_values_postpones_its_part_alone() -> None:
+    port = module(PORT)
+    codes = functions_of(lambda: port.results(4), "paddle")
+    edits = [one for one in ordered_edits(codes, [], {}) if isinstance(getattr(one, "old", None), ast.Constant)]
+    first = edits[0]
+    others = [one for one in edits if one.old is first.old]  # type: ignore[union-attr]
+    assert len(others) > 2
+    order: list[Edit] = []
+
+    def fit(edit: Edit) -> Fit:
+        order.append(edit)
+        return Fit.BROKEN if edit is first else Fit.NOTHING
+
+    assert fitting_edit(edits, fit, 20.0) == {}
+    assert len(order) == len(edits)
+    assert {id(one) for one in order[-len(others) + 1 :]} == {id(one) for one in others[1:]}
+
+
+def test_values_alone_count_where_nothing_else_fits() -> None:
+    port = module(PORT)
+    edits = list(ordered_edits(functions_of(lambda: port.results(4), "paddle"), [], {}))
+    fits: Mapping[int, Fit] = {3: Fit.VALUES, 5: Fit.ALL}
+
+    def fit(edit: Edit) -> Fit:
+        return fits.get(edits.index(edit), Fit.NOTHING)
+
+    assert fitting_edit(edits, fit, 20.0)["text"] == edits[5].text
+    assert fitting_edit(edits[:5], fit, 20.0)["text"] == edits[3].text
+
+
+KINDS = """
+import numpy as np
+
+class Kept:
+    def __init__(self):
+        self.values, self.count, self.name = np.ones((2, 3)), 2, "kept"
+
+    def of(self, scale, rows):
+        chosen = self.values > 0.5
+        for step in range(2):
+            late = step
+        return self.values[chosen] * scale + rows
+
+def results():
+    return Kept().of(2.0, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "may"),
+    [
+        ("scale", "rows", True),
+        ("scale", "chosen", False),
+        ("self.values", "self.name", False),
+        ("self.values", "self.values[chosen]", True),
+        ("scale", "scale[chosen]", False),
+        ("scale", "scale * np", False),
+        ("scale", "scale.detach()", False),
+        ("scale", "nowhere", False),
+        ("chosen", "len(chosen)", False),
+    ],
+)
+def test_what_may_stand_in_place_of_what(old: str, new: str, may: bool) -> None:
+    port = module(KINDS, "kinds_under_edit")
+    codes, ran = functions_of(port.results, "paddle"), Ran.of(port.results)
+    code = next(one for one in codes if one.name == "Kept.of")
+    named = [one for one in ast.walk(code.tree) if isinstance(getattr(one, "ctx", None), ast.Load)]
+    node = max((one for one in named if ast.unparse(one) == old), key=lambda one: one.lineno)
+    made = ast.parse(new, mode="eval").body
+    # What stays of the code is the same node, as in an edit.
+    for one in ast.walk(made):
+        for field, value in ast.iter_fields(one):
+            if isinstance(value, ast.AST) and ast.unparse(value) == old:
+                setattr(one, field, node)
+    assert ran.may_stand(code, node, made) is may
+
+
+def test_whole_numbers_are_known() -> None:
+    port = module(PORT)
+    codes = functions_of(lambda: port.results(4), "paddle")
+    ran = Ran.of(lambda: port.results(4))
+    code = next(one for one in codes if one.name == "rate")
+    nodes = {ast.unparse(one): one for one in ast.walk(code.tree) if isinstance(one, ast.expr)}
+    assert ran.is_whole(code, nodes["step"])
+    assert ran.is_whole(code, nodes["(step - warmup) // every"])
+    assert not ran.is_whole(code, nodes["0.5 ** drops"])
+
+
+def test_branches_that_did_not_run_are_left_out() -> None:
+    port = module(PORT)
+    codes, ran = functions_of(lambda: port.results(4), "paddle"), Ran.of(lambda: port.results(4))
+    code: Code = next(one for one in codes if one.name == "rate")
+    nodes, found = {ast.unparse(one): one for one in ast.walk(code.tree)}, nodes_that_ran(codes, ran.lines)
+    assert id(nodes["(step - warmup) // every"]) in found
+    assert id(nodes["step < warmup"]) in found
+    assert id(nodes["step / warmup"]) not in found
+
+
+def test_an_edit_runs_inside_of_the_block_alone() -> None:
+    port = module(PORT)
+    codes = functions_of(lambda: port.results(4), "paddle")
+    edit = next(one for one in ordered_edits(codes, [], {}) if "offset" not in one.text and "`3.0`" in one.text)
+    before = port.results(4)
+    with edited(edit):
+        assert port.results(4) != before
+    assert port.results(4) == before
+    assert np.isfinite(before["offset"])
