@@ -6,6 +6,7 @@ optimizer or schedule. All of these run in the port's process.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import operator
@@ -28,6 +29,7 @@ from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_ed
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
 from twinalign.replay.slices import FAR, distances, named_parts, outermost, wrong_parts
+from twinalign.replay.statement_edits import StatementEdit
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.call_order import port_in_order
@@ -40,6 +42,8 @@ _MADE_BY = {
 }
 """Curve of a training → names under which code says what it shows; what follows from others comes behind them."""
 _LATE = FAR
+_SIDE = "framework"
+"""Parameter of a case's methods that asks for a side."""
 _NUMBER = "", "number of samples"
 
 
@@ -81,7 +85,9 @@ class Component:
                 delays=self._delay,
                 ran=ran,
             )
-            return fitting_edit(edits, functools.partial(self._fit, before), seconds)
+            own = (edit for edit in edits if not _asks_for_side(edit))
+            files = {code.file for code in codes}
+            return fitting_edit(own, functools.partial(self._fit, before, files), seconds)
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""
@@ -96,13 +102,29 @@ class Component:
         is_of_case = code.file == Path(str(case.__file__)).name
         return _LATE if is_of_case or code.name.partition(".")[0] in self.of_layers else 0
 
-    def _fit(self, before: Set[Any], edit: Edit) -> Fit:
+    def _fit(self, before: Set[Any], files: Set[str], edit: Edit) -> Fit:
         try:
             with edited(edit):
                 left = self.wrong()
+                # What calls the reference's own code gives what it gives.
+                is_own = bool(left) or {file for file, _ in Ran.of(self.run).lines} <= files
         except Exception:  # an edit may not run
             return Fit.NOTHING
-        return Fit.ALL if not left else Fit.NOTHING if left <= before else Fit.BROKEN
+        if not left:
+            return Fit.ALL if is_own else Fit.NOTHING
+        return Fit.NOTHING if left <= before else Fit.BROKEN
+
+
+def _asks_for_side(edit: Edit) -> bool:
+    """Whether an edit stands where a method of the case chooses between both sides."""
+    if not any(one.arg == _SIDE for one in edit.code.tree.args.args):
+        return False
+    written = [edit.node] if isinstance(edit, StatementEdit) else [edit.old, edit.new]
+    if any(getattr(one, "id", "") == _SIDE for node in written for one in ast.walk(node)):
+        return True
+    choices = [one for one in ast.walk(edit.code.tree) if isinstance(one, (ast.IfExp, ast.Compare))]
+    asking = [one for one in choices if any(getattr(name, "id", "") == _SIDE for name in ast.walk(one))]
+    return any(one is written[0] for choice in asking for one in ast.walk(choice))
 
 
 def training_mended(

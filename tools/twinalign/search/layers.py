@@ -41,6 +41,8 @@ from twinalign.verdict.excuses import accepted_as
 _MOST_NAMED = 10
 _OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
 _CRASHES = "the port crashes at {}, and was judged with the reference's values in its layers"
+_ROUNDING = 1e-9
+"""Relative difference of samples of what a whole port returns, which no fault leaves."""
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
 
 
@@ -212,18 +214,23 @@ class _Search:
                 for name, difference in suspect["differences"].items()
                 if not (name.startswith("buffer.") and (difference["relative"] or np.inf) <= rounding)
             ]
-            if self._crash is None and _only_takes_others(suspect["differences"]):
-                continue
             if found and all(found):
                 for identifier in dict.fromkeys(map(str, found)):
                     self._accepted.setdefault(identifier, []).append(suspect["path"])
             else:
                 left.append(suspect)
         if left:
-            return left
+            others = [one for one in left if not _only_takes_others(one["differences"])]
+            return others if self._crash is None and (others or self._is_right_alone) else left
         for suspect in of_own_weights:
             self._left_out.pop(suspect["path"], None)  # one for each of its calls
         return of_own_weights
+
+    @property
+    def _is_right_alone(self) -> bool:
+        """Whether the port returns what the reference does where no layer is given the reference's values."""
+        apart = [t.inherited for call in self._port_calls if call.path == FORWARD for t in call.outputs]
+        return bool(apart) and all(one is not None and one <= _ROUNDING for one in apart)
 
     def _faults(self, suspects: Sequence[Mapping[str, Any]], explain: bool) -> list[Fault]:
         if not suspects:
