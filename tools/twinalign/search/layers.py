@@ -119,7 +119,11 @@ class _Search:
         answer = self._forced_backward(back, self.folder)
         self._left_out |= answer["left_out"]
         suspects = self._not_accepted(answer["suspects"])
-        faults = self._faults(suspects, explain)
+        # What only hands layers other slices is looked into where nothing else is wrong, and something is.
+        doubtful = [one for one in suspects if self._crash is None and _only_takes_others(one["differences"])]
+        faults = self._faults([one for one in suspects if one not in doubtful], explain)
+        if not faults and doubtful and not self._is_right_alone:
+            faults = self._faults(doubtful, explain)
         if self._crash is not None:
             if not faults:
                 raise self._crash
@@ -220,8 +224,7 @@ class _Search:
             else:
                 left.append(suspect)
         if left:
-            others = [one for one in left if not _only_takes_others(one["differences"])]
-            return others if self._crash is None and (others or self._is_right_alone) else left
+            return left
         for suspect in of_own_weights:
             self._left_out.pop(suspect["path"], None)  # one for each of its calls
         return of_own_weights
