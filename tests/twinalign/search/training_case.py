@@ -99,6 +99,8 @@ class Training(Case):
             loss = ((model.student(x) - y) ** 2).mean() + ((model.student(x) - model.teacher(x).detach()) ** 2).mean()
             if fault == "unknown":
                 loss = loss + 0.1 * (model.student[0].weight ** 4).sum()
+            if fault == "unknown":  # at two places, which no single edit mends
+                loss = loss + 0.3 * (model.student[0].bias ** 4).sum()
             record("loss", (3 if fault == "curve_scaled" else 1) * loss)
             loss.backward()
             if self.clip_norm and not self.hooked and framework == "torch":

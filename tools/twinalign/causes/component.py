@@ -154,7 +154,8 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
 
     Returns:
         `explanation`: the first cause that leaves no difference, else the one that leaves least, as
-        `Explanation.to_json`; None where none is proven. `stopped`: what was not tried and why, else None.
+        `Explanation.to_json`; None where none is proven. `stopped`: what was not tried and why, else None. `left`:
+        seconds for further causes.
     """
     found, stopped, wrong = None, None, wrong_names(component)
     if wrong and not repeats(component):
@@ -167,7 +168,7 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
             if found is not None and examined.line is None and isinstance(examined.applied, LinesVariant):
                 found = _told_inside(component, found, examined.applied)
             stopped = BUDGET.stopped(examined.not_tried)
-    return {"explanation": found.to_json() if found else None, "stopped": stopped}
+    return {"explanation": found.to_json() if found else None, "stopped": stopped, "left": BUDGET.left}
 
 
 def _told_inside(component: Component, found: Explanation, lines: LinesVariant) -> Explanation:

@@ -78,13 +78,8 @@ class Component:
                     return {}
             except Exception:  # a user's code may not run once more
                 return {}
-            edits = ordered_edits(
-                codes,
-                parsed_at(theirs),
-                self._distances(codes),
-                delays=self._delay,
-                ran=ran,
-            )
+            far = self._distances(codes)
+            edits = ordered_edits(codes, parsed_at(theirs), far, delays=self._delay, ran=ran)
             own = (edit for edit in edits if not _asks_for_side(edit))
             files = {code.file for code in codes}
             return fitting_edit(own, functools.partial(self._fit, before, files), seconds)
@@ -148,7 +143,8 @@ def training_mended(
         longer: a file with more steps, or an empty text.
         theirs, seconds: as for `Component.mended`.
     """
-    runs = [_Training(worker, weights, file, allowances, plan, first) for file in (reference, longer) if file]
+    run = functools.partial(training.train, worker, weights, plan=TrainingPlan(**plan))
+    runs = [_Training(run, file, allowances, first) for file in (reference, longer) if file]
 
     def wrong() -> Set[Any]:
         found: Set[Any] = set()
@@ -156,7 +152,6 @@ def training_mended(
             found = found or one.wrong()
         return found
 
-    run = functools.partial(training.train, worker, weights, plan=TrainingPlan(**plan))
     return Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE)).mended(theirs, seconds)
 
 
@@ -164,18 +159,11 @@ class _Training:
     """The port's training beside a file of the reference's."""
 
     def __init__(
-        self,
-        worker: Any,
-        weights: Mapping[str, Any],
-        reference: str,
-        allowances: Sequence[str],
-        plan: Mapping[str, Any],
-        first: Mapping[str, int],
+        self, train: Callable[..., training.Curves], reference: str, allowances: Sequence[str], first: Mapping[str, int]
     ) -> None:
         self._right, self._moved = training.read_curves(reference)
         self._first, self._allowances = first, allowances
-        most = max(map(len, self._right.values()))
-        self._train = functools.partial(training.train, worker, weights, plan=TrainingPlan(**plan), most=most)
+        self._train = functools.partial(train, most=max(map(len, self._right.values())))
         plain, floors = self._train(), training.floors_of(self._right, self._moved)
         # Curves of several optimizers may come in another order, which is known at the end alone.
         in_order = not port_in_order(self._right, plain) and not allowances

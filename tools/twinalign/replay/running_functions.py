@@ -18,6 +18,12 @@ import numpy as np
 from twinalign.replay.aligned_code import Code, parsed
 from twinalign.replay.code_lines import Function, is_own_code, noting, tracing
 
+_NUMBERS = frozenset(("int", "float", "bool"))
+_COMPUTED = _NUMBERS | {"tensor"}
+"""Kinds of values that code computes with."""
+_TO_NUMBERS = frozenset(("bool", "float", "int", "len", "max", "min", "round"))
+"""Functions of Python's that return one number."""
+
 
 def functions_of(run: Callable[[], Any], side: str = "torch") -> list[Code]:
     """A side's own functions that run; none where a debugger or a coverage tool looks on."""
@@ -134,12 +140,6 @@ class Ran:
         return any(old.lineno in span and min(made) in span for span in spans)
 
 
-_NUMBERS = frozenset(("int", "float", "bool"))
-
-
-_COMPUTED = _NUMBERS | {"tensor"}
-
-
 def _has_sense(kinds: Mapping[str, Set[str]], code: Code, old: ast.AST, new: ast.AST) -> bool:
     """Whether a new part of the code is no call or place that a value of a known kind cannot have."""
     if isinstance(new, ast.Subscript) and isinstance(new.value, ast.Name):
@@ -160,9 +160,6 @@ def _has_sense(kinds: Mapping[str, Set[str]], code: Code, old: ast.AST, new: ast
     return True
 
 
-_TO_NUMBERS = frozenset(("bool", "float", "int", "len", "max", "min", "round"))
-
-
 def _most_axes(kinds: Set[str]) -> int:
     return max((int(one.rpartition(" ")[2]) for one in kinds if one.startswith("tensor")), default=0)
 
@@ -178,12 +175,8 @@ def _kind(value: Any) -> str:
 
 def _alike(kinds: Set[str], others: Set[str]) -> bool:
     """Whether values of some kinds may be meant for values of others."""
-    return bool(
-        {_KIN.get(one, one.partition(" ")[0]) for one in kinds} & {_KIN.get(o, o.partition(" ")[0]) for o in others}
-    )
-
-
-_KIN = dict.fromkeys(_NUMBERS, "number")
+    sides = [{"number" if one in _NUMBERS else one.partition(" ")[0] for one in side} for side in (kinds, others)]
+    return not sides[0].isdisjoint(sides[1])
 
 
 def nodes_that_ran(codes: Iterable[Code], lines: Container[tuple[str, int]]) -> set[int]:

@@ -13,8 +13,6 @@ _IN_PLACE = frozenset(
 """Methods that change what they belong to."""
 FAR = 1_000
 """The distance of what no wrong value is made of, as far as names tell."""
-
-
 Root = tuple[Code, ast.AST]
 """A part of a function that has a wrong value."""
 

@@ -1,6 +1,7 @@
 """What the searches in optimizer, schedule, input pipeline, metric and training need to know of the case."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class Mended:
         given: what the function takes.
         stage: of the case.
         phase: of the causes that a line of the port is among.
+        prepare: records what the function reads beyond what is there.
     """
 
     function: Callable[..., dict[str, Any]]
@@ -36,6 +38,7 @@ class Mended:
     given: Mapping[str, Any]
     stage: str = "forward"
     phase: str = "forward"
+    prepare: Callable[[], Any] = lambda: None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +99,15 @@ class ComponentContext:
         if answer.get("stopped"):
             self.stopped.append(answer["stopped"])
         known = Explanation(**answer["explanation"]) if answer["explanation"] else None
-        return self._with_edit(known, mended) if mended is not None and is_open(known) else known
+        left = answer.get("left", math.inf)
+        return self._with_edit(known, mended, left) if mended is not None and is_open(known) and left > 0.0 else known
 
-    def _with_edit(self, known: Explanation | None, mended: Mended) -> Explanation | None:
-        """The cause with the edit of the port's code that mends the component, if there is one."""
+    def _with_edit(self, known: Explanation | None, mended: Mended, left: float) -> Explanation | None:
+        """The cause with the edit of the port's code that mends the component, if one is found in the time `left`."""
+        mended.prepare()
         paths = [mended.component]
         code = self.processes["ref"].call(reference_code, stage=mended.stage, paths=paths)[mended.component]
-        seconds = SECONDS if known is None or known.id in NO_LINE else SECONDS_IF_PROVEN
+        seconds = min(SECONDS if known is None or known.id in NO_LINE else SECONDS_IF_PROVEN, left)
         try:
             found = self.processes["paddle"].call(mended.function, theirs=code, seconds=seconds, **mended.given)
         except ChildError as error:  # a user's code may not run once more

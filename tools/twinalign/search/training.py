@@ -1,5 +1,7 @@
 """Finds a wrong training loop: both sides take its first steps in float64, from the same weights."""
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -138,9 +140,10 @@ def _mended(
 
     `longer` is where a longer training of the reference's is recorded, if its batches are its own.
     """
-    if not plan:
-        asked = {"weights": context.weights[STAGE]["ref"], "path": str(longer), "most": MORE_STEPS}
-        context.processes["ref"].call(record_curves, repeat=True, as_paddle_clips=clips, **asked)
+    asked = {"weights": context.weights[STAGE]["ref"], "path": str(longer), "most": MORE_STEPS}
+    recorded = functools.partial(
+        context.processes["ref"].call, record_curves, repeat=True, as_paddle_clips=clips, **asked
+    )
     given = {
         "weights": context.weights[STAGE]["paddle"],
         "reference": str(reference),
@@ -149,7 +152,8 @@ def _mended(
         "plan": plan,
         "first": {name: found["first_step"] for name, found in wrong.items()},
     }
-    return Mended(training_mended, TRAINING, given, STAGE, "train")
+    found = Mended(training_mended, TRAINING, given, STAGE, "train")
+    return found if plan else dataclasses.replace(found, prepare=recorded)
 
 
 def _begins_before_the_optimizer(wrong: Mapping[str, Any]) -> bool:
