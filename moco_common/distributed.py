@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import re
 import signal
@@ -21,6 +20,9 @@ LOST_RANK = 3
 """Exit code of a rank that ends because of another."""
 _LONGEST_LOOK = 10.0
 """Seconds in which the store must answer, or its node is gone."""
+
+_LONGEST_DEATH = 5.0
+"""Seconds that a process may take to end after its connections have broken."""
 
 _SILENT_SECONDS = 30.0
 """After which a rank whose watch says nothing is stopped, or its node hangs."""
@@ -121,22 +123,27 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._over.set()
-        why = self._who_is_gone(error) if error is not None and _broke_off(error) else None
-        if threading.current_thread() is threading.main_thread() and why is not None:
+        is_broken = error is not None and _broke_off(error)
+        if is_broken and threading.current_thread() is threading.main_thread():
             # The launcher may end this rank as well, before it has said why.
-            signal.signal(signal.SIGTERM, functools.partial(_end_this_rank, why))
+            signal.signal(signal.SIGTERM, lambda *_: _end_this_rank(self._who_is_gone(error, 0.0)))
+        why = self._who_is_gone(error, _LONGEST_DEATH) if is_broken else None
         # A thread that the interpreter's end finds inside the store's code would abort the process.
         self._thread.join(_LONGEST_LOOK)
         if why is not None:
             raise LostRankError(f"{why}; --resume goes on from the last checkpoint") from error
 
-    def _who_is_gone(self, error: BaseException) -> str:
-        # A collective breaks off as soon as a process has ended, and the launcher may not have noticed yet.
-        own_host = socket.gethostname()
-        for rank, (host, process) in enumerate(self._peers):
-            if host == own_host and _has_ended(process):
-                return f"rank {rank} is gone: its process {process} has ended"
-        return f"the ranks can no longer exchange anything: {str(error).strip().splitlines()[0][:200]}"
+    def _who_is_gone(self, error: BaseException | None, patience: float) -> str:
+        """The rank of this node whose process has ended within `patience` seconds, or what the error says."""
+        # A process that is killed closes its connections first, and a busy machine may take long over the rest.
+        own_host, until = socket.gethostname(), time.monotonic() + patience
+        while True:
+            for rank, (host, process) in enumerate(self._peers):
+                if host == own_host and _has_ended(process):
+                    return f"rank {rank} is gone: its process {process} has ended"
+            if time.monotonic() >= until:
+                return f"the ranks can no longer exchange anything: {str(error).strip().splitlines()[0][:200]}"
+            time.sleep(0.05)
 
     def _look(self) -> None:
         try:
@@ -261,7 +268,7 @@ def _command(process: int) -> str:
         return "python"
 
 
-def _end_this_rank(why: str, *signal_and_frame: Any) -> NoReturn:
+def _end_this_rank(why: str) -> NoReturn:
     print(f"error: {why}; --resume goes on from the last checkpoint", file=sys.stderr, flush=True)
     os._exit(LOST_RANK)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from moco_common import distributed
-from moco_common.distributed import Watch, ended_with_launcher
+from moco_common.distributed import LostRankError, Watch, ended_with_launcher
 from tests.conftest import ROOT
 
 
@@ -122,6 +124,19 @@ with Watch(1.0, 0, [("elsewhere", 1)], lambda: 0, SlowStore):
         "error: the ranks can no longer exchange anything: gloo: Connection closed by peer; "
         "--resume goes on from the last checkpoint\n"
     )
+
+
+def test_a_rank_that_closes_its_connections_before_it_has_ended_is_named() -> None:
+    dying = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
+    peers = [("elsewhere", 1), (socket.gethostname(), dying.pid)]
+    message = f"rank 1 is gone: its process {dying.pid} has ended; --resume goes on from the last checkpoint"
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(LostRankError, match=f"^{message}$"), Watch(10.0, 0, peers, lambda: 0, SharedStore):
+            raise RuntimeError("gloo: Connection reset by peer")
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        dying.wait()
 
 
 def test_nobody_is_left_unwatched_if_the_store_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
