@@ -586,3 +586,77 @@ def test_layers_meet_where_their_tensors_have_the_same_sizes():
     assert pair_by_position(reference, paddle, colours, runs) == {"down.two": "enc.b", "downsample": "down"}
     unlike = run(("enc.b", 8), ("down", 8))  # one side is wrong: sizes say nothing
     assert pair_by_position(reference, paddle, colours, (runs[0], unlike))["down.two"] == "down"
+
+
+class BiasBeside(n.Module):
+    """A layer and a parameter that is its bias, in every block and at the end."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.first, self.out = n.Linear(5, 4, bias=False), n.Linear(4, rows, bias=False)
+        self.shift, self.out_bias = n.Parameter(torch.zeros(4)), n.Parameter(torch.zeros(rows))
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.first(x) + self.shift)) + self.out_bias
+
+
+class BiasInside(p.Layer):
+    def __init__(self, rows):
+        super().__init__()
+        self.body, self.head = p.Linear(5, 4), p.Linear(4, rows)
+
+    def forward(self, x):
+        return self.head(paddle.tanh(self.body(x)))
+
+
+class PlainBiasInside(n.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = n.Linear(5, 4), n.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x)))
+
+
+class BiasBesideInPort(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first, self.out = p.Linear(5, 4, bias_attr=False), p.Linear(4, 3, bias_attr=False)
+        self.shift, self.out_bias = self.create_parameter([4]), self.create_parameter([3])
+
+    def forward(self, x):
+        return self.out(paddle.tanh(self.first(x) + self.shift)) + self.out_bias
+
+
+@pytest.mark.parametrize("rows", [3, 1])
+def test_a_parameter_beside_a_layer_is_the_bias_of_the_other_sides_layer(tmp_path, rows):
+    found, (mine, other) = matched(tmp_path, lambda: BiasBeside(rows), lambda: BiasInside(rows), X[0, 0, :, :5].copy())
+    assert pairs_of(found) == {
+        "first.weight": "body.weight",
+        "shift": "body.bias",
+        "out.weight": "head.weight",
+        "out_bias": "head.bias",
+    }
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(other, mine, rtol=1e-9)
+
+
+def test_a_parameter_of_the_port_is_the_bias_of_the_references_layer(tmp_path):
+    found, (mine, other) = matched(tmp_path, PlainBiasInside, BiasBesideInPort, X[0, 0, :, :5].copy())
+    assert (pairs_of(found)["body.bias"], pairs_of(found)["head.bias"]) == ("shift", "out_bias")
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(other, mine, rtol=1e-9)
+
+
+def test_of_two_parameters_that_may_be_a_bias_a_rename_rule_says_which(tmp_path):
+    class Two(BiasBeside):
+        def __init__(self):
+            super().__init__(4)
+
+    inputs = X[0, 0, :, :5].copy()
+    found, _ = matched(tmp_path, Two, lambda: BiasInside(4), inputs)
+    assert {*found.alone[0]} == {"shift", "out_bias"}
+    rename = {"shift": "body.bias", "out_bias": "head.bias"}
+    found, (mine, other) = matched(tmp_path, Two, lambda: BiasInside(4), inputs, rename=rename)
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(other, mine, rtol=1e-9)

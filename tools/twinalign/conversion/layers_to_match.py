@@ -17,12 +17,10 @@ Signature = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What a matchable is of a layer that stands for several."""
+    """Where the slots of a matchable are that is a part of a layer, or more than one layer holds."""
 
-    layer: str
-    """Path of the layer."""
-    slots: Mapping[str, str]
-    """Slot of the part → slot of the layer."""
+    slots: Mapping[str, tuple[str, str]]
+    """Slot → path of the layer that holds it, and the slot's name there."""
     given: int | None
     """Which of the layer's inputs it receives; None: whatever its path is called with."""
 
@@ -46,8 +44,7 @@ class Matchable:
     @property
     def slot_names(self) -> dict[str, tuple[str, str]]:
         """Slot → path of the layer that holds it, and the slot's name there."""
-        layer, slots = (self.part.layer, self.part.slots) if self.part else (self.path, {})
-        return {name: (layer, slots.get(name, name)) for name, _ in self.signature[1]}
+        return dict(self.part.slots) if self.part else {name: (self.path, name) for name, _ in self.signature[1]}
 
     @property
     def loose_signature(self) -> Signature:

@@ -131,10 +131,10 @@ def _part(
     u: Matchable, name: str, path: str, given: int | None, stored: Sequence[tuple[Stored, int, str]]
 ) -> Matchable:
     """One Linear layer of the slots (tensor, number of the slot, what a Linear calls it)."""
-    slots = {called: part.slots[number].name for part, number, called in stored}
+    slots = {called: (u.path, part.slots[number].name) for part, number, called in stored}
     own = tuple(
         dataclasses.replace(part, slots=(dataclasses.replace(part.slots[number], name=called),))
         for part, number, called in stored
     )
     signature = ("linear", tuple(sorted((p.slots[0].name, p.slots[0].shape) for p in own)))
-    return Matchable(name, path, "linear", signature, own, part=Part(u.path, slots, given))
+    return Matchable(name, path, "linear", signature, own, part=Part(slots, given))

@@ -25,7 +25,8 @@ from twinalign.conversion.match_by_running import (
 )
 from twinalign.conversion.remote_model import BothModels
 from twinalign.conversion.rename_rules import fits_any
-from twinalign.conversion.side_layout import Side
+from twinalign.conversion.separate_biases import separate_biases, with_biases
+from twinalign.conversion.side_layout import Side, by_key
 from twinalign.conversion.unmatched import rename_rules
 from twinalign.errors import InputError, SideCrashError, TwinalignError
 
@@ -81,6 +82,8 @@ def match_layers(
     anchors, by_name = _anchors(reference, paddle, mine, other)
     mine, other = ([u for u in side if u.name not in names] for side, names in zip((mine, other), by_name, strict=True))
     mine, other = with_matrices_as_tensors(mine, other)
+    biases = separate_biases(mine, other, _given_by_rules(reference, paddle))
+    mine, other = (with_biases(side, of_side) for side, of_side in zip((mine, other), biases, strict=True))
     missing = differences(mine, other)
     rows: tuple[Rows, Rows] = ({}, {})
     if missing:
@@ -98,7 +101,7 @@ def match_layers(
         return _matching(Found({u.name: partners[u.signature] for u in mine}), mine, other, "order", {}, rows)
     try:
         models = trial()
-        models.rows = rows
+        models.rows, models.biases = rows, biases
         found = match_by_running(models, mine, other, anchors)
         if found.doubt is not None and any(u.kind == storage.RAW and u.is_matrix for u in (*mine, *other)):
             models.turned = True
@@ -117,6 +120,13 @@ def match_layers(
         raise InputError(_different(missing, remedy))
     matching = _matching(found, mine, other, "trial", anchors, rows)
     return dataclasses.replace(matching, extra=[matchable.name for matchable in extra])
+
+
+def _given_by_rules(reference: Side, paddle: Side) -> dict[str, str]:
+    """Key of the reference → key of the port, where a rename rule says so for this one tensor."""
+    known = {by_key(part.entry.key): part.entry.key for part in paddle.stored}
+    names = {part.entry.key: reference.slot_names[part.entry.key] for part in reference.stored}
+    return {key: known[name] for key, (name, *more) in names.items() if not more and name in known}
 
 
 def _different(missing: Sequence[str], remedy: str) -> str:

@@ -15,6 +15,7 @@ from twinalign.conversion.fingerprints import agree, fingerprint
 from twinalign.conversion.linear_parts import Rows
 from twinalign.conversion.model_factory import FactoryModel
 from twinalign.conversion.options import Options
+from twinalign.conversion.separate_biases import Biases
 from twinalign.conversion.trial_model import describe_model, run_model
 from twinalign.errors import SideCrashError
 from twinalign.processes.guardian import temporary_folder
@@ -146,11 +147,13 @@ class BothModels:
     def __init__(self, reference: RemoteModel, paddle: RemoteModel, inputs: Mapping[str, np.ndarray]) -> None:
         """`inputs` are given to both models by position; floating-point ones in float64.
 
-        `rows` says which layers of either side are coloured in parts, `turned` whether a matrix of one model may be the
-        transpose of the other's, `positive` whether the models' own tensors are made without negative numbers.
+        `rows` says which layers of either side are coloured in parts, `biases` which with a parameter beside them,
+        `turned` whether a matrix of one model may be the transpose of the other's, `positive` whether the models' own
+        tensors are made without negative numbers.
         """
         self.models = (reference, paddle)
         self.rows: tuple[Rows, Rows] = ({}, {})
+        self.biases: tuple[Biases, Biases] = ({}, {})
         self.turned = self.positive = False
         self._inputs = reference.save(inputs)
         self.shapes = [tuple(array.shape) for array in inputs.values()]
@@ -170,8 +173,8 @@ class BothModels:
         return again if self.positive else found
 
     def _run(self, requests: Sequence[Mapping[str, Any]]) -> tuple[Run, Run]:
-        for model, request, rows in zip(self.models, requests, self.rows, strict=True):
-            model.ask_run(self._inputs, rows=rows, **self._how, **request)
+        for side, (model, request) in enumerate(zip(self.models, requests, strict=True)):
+            model.ask_run(self._inputs, **self._how(side), **request)
         found, errors = [], []
         for model in self.models:  # both answers are read, so that the next request gets its own
             try:
@@ -184,12 +187,16 @@ class BothModels:
 
     def run_paddle(self, request: Mapping[str, Any]) -> Run:
         """Run the paddle model alone."""
-        self.models[1].ask_run(self._inputs, rows=self.rows[1], **self._how, **request)
+        self.models[1].ask_run(self._inputs, **self._how(1), **request)
         return Run(*self.models[1].run())
 
-    @property
-    def _how(self) -> dict[str, bool]:
-        return {"turned": self.turned, "positive": self.positive}
+    def _how(self, side: int) -> dict[str, Any]:
+        return {
+            "rows": self.rows[side],
+            "biases": self.biases[side],
+            "turned": self.turned,
+            "positive": self.positive,
+        }
 
 
 def _no_number(run: Run) -> bool:

@@ -13,6 +13,7 @@ from twinalign.conversion import storage
 from twinalign.conversion.fingerprints import fingerprint
 from twinalign.conversion.layers_to_match import matchables_of
 from twinalign.conversion.linear_parts import Rows, split
+from twinalign.conversion.separate_biases import Biases, with_biases
 from twinalign.conversion.storage import Slot, Stored
 from twinalign.errors import InputError
 
@@ -70,6 +71,7 @@ class TrialModel:
         colours: Mapping[str, str],
         train: bool,
         rows: Rows,
+        biases: Biases,
         turned: bool,
         positive: bool,
     ) -> list[dict[str, Any]]:
@@ -77,8 +79,8 @@ class TrialModel:
 
         The weights are read from the .npz file `weights`, or made from `colours` (name of a layer or loose tensor → any
         text): the same colour gives the same weights in both frameworks. `rows`: the layers that are coloured in parts.
-        `turned`: a matrix of the model's own may be the transpose of the other side's. `positive`: its other tensors
-        get no negative numbers.
+        `biases`: the layers that are coloured with a parameter beside them. `turned`: a matrix of the model's own may
+        be the transpose of the other side's. `positive`: its other tensors get no negative numbers.
         The model's outputs go to the .npz `outputs`.
         """
         backend, model = self.backend, self._in_float64()
@@ -87,7 +89,7 @@ class TrialModel:
                 made = {**self._initial, **arrays}
         else:
             made = weights_of_colours(
-                self.framework, backend.describe_state(model), self._initial, colours, rows, turned, positive
+                self.framework, backend.describe_state(model), self._initial, colours, rows, biases, turned, positive
             )
         backend.load_state_arrays(model, made)
         backend.set_training(model, train)
@@ -126,13 +128,15 @@ def run_model(
     colours: Mapping[str, str] | None = None,
     train: bool = False,
     rows: Rows | None = None,
+    biases: Biases | None = None,
     turned: bool = False,
     positive: bool = False,
     **which: Any,
 ) -> dict[str, Any]:
     """Run that model once in float64; see `TrialModel.run`."""
     model: TrialModel = service.trial_model(**which)
-    return {"calls": model.run(inputs, outputs, weights, colours or {}, train, rows or {}, turned, positive)}
+    calls = model.run(inputs, outputs, weights, colours or {}, train, rows or {}, biases or {}, turned, positive)
+    return {"calls": calls}
 
 
 def described(layer: Any) -> str:
@@ -151,6 +155,7 @@ def weights_of_colours(
     current: Mapping[str, np.ndarray],
     colours: Mapping[str, str],
     rows: Rows,
+    biases: Biases,
     turned: bool,
     positive: bool = False,
 ) -> dict[str, np.ndarray]:
@@ -166,7 +171,7 @@ def weights_of_colours(
     made = dict(current)
     pieces: dict[str, list[np.ndarray]] = {}
     stored: dict[str, Stored] = {}
-    for matchable in split(matchables_of(framework, layers), rows):
+    for matchable in split(with_biases(matchables_of(framework, layers), biases), rows):
         if matchable.name not in colours and not matchable.part:
             continue
         colour = colours.get(matchable.name, matchable.name)
