@@ -25,6 +25,13 @@ _LINES_OF_REFERENCE = re.compile(
     r"line \d+ of [^\s,;)]+ and (line \d+ of [^\s,;)]+)|the port lacks `[^`]+`, (line \d+ of [^\s,;)]+)"
 )
 _MOVED = re.compile(r"`([^`]*[=(][^`]*)` stands \w+ `([^`]+)`, in the reference (\w+) it, line")
+_REMEDIES = {
+    "ema_buffers": "average only what is trained: paddle's parameters() holds the running statistics as well",
+    "learning_rate_of_some": (
+        "give these parameters the reference's rate; paddle multiplies a group's by the optimizer's"
+    ),
+}
+"""Id of a cause → what to do, where no code says it."""
 _LONE = "what one side alone has"
 
 
@@ -72,8 +79,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     lines = list(dict.fromkeys(call["line"] for call in made if call.get("line")))
     if lines and explanation["id"] not in _OF_LINES:
         return f"in {where}: do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
-    if explanation["id"] == "learning_rate_of_some":
-        return f"in {where}: give these parameters the reference's rate; paddle multiplies a group's by the optimizer's"
+    if (told := _REMEDIES.get(explanation["id"])) is not None:
+        return f"in {where}: {told}"
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does"

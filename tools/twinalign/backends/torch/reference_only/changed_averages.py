@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from twinalign.backends.torch.reference_only.steps import watching_steps
-from twinalign.patching import Around
+from twinalign.patching import Around, replaced
 
 
 class _Averages:
-    """Untrained parameters that follow trained ones of the same name in another part of a model."""
+    """Untrained parameters that follow trained ones of the same name in another part of a model, or in a copy of it."""
 
     def __init__(
         self,
@@ -26,6 +26,9 @@ class _Averages:
         self._left_out, self._seen = left_out, seen
         self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._buffer_pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._buffers_before: list[torch.Tensor] = []
+        self._copies: list[torch.nn.Module] = []
         self._names: list[str] = []
         self._before: list[torch.Tensor] = []
         self._first: list[torch.Tensor] = []
@@ -38,10 +41,12 @@ class _Averages:
             self._optimizer = optimizer if self._pairs else None
         self.settle()
 
+    @torch.no_grad()
     def end_step(self, optimizer: Any) -> None:
         if optimizer is not self._optimizer:
             return
         self._steps += 1
+        self._buffers_before = [average.clone() for average, _ in self._buffer_pairs]
         known = {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
         self._kept = [(tensor, tensor.detach().clone()) for name, tensor in known.items() if name in self._left_out]
         rows = zip(self._names, self._pairs, self._first, strict=True)
@@ -60,8 +65,40 @@ class _Averages:
             for name, p in trained.items()
             if (average := averaged.get(name.partition(".")[2])) is not None and average.shape == p.shape
         ]
+        if self._pairs:
+            self._buffer_pairs = self._buffers_of_parts()
+        else:
+            names |= self._find_copy({name: tuple(p.shape) for name, p in named}, trained)
         self._names = [names[id(average)] for average, _ in self._pairs]
         self._first = self._before = [average.clone() for average, _ in self._pairs]
+
+    def _find_copy(self, shapes: dict[str, tuple[int, ...]], trained: dict[str, torch.Tensor]) -> dict[int, str]:
+        """The averages in the first copy of the model that the training has made; returns their names."""
+        for copy in self._copies:
+            averages = dict(copy.named_parameters())
+            if copy is not self._model and {name: tuple(p.shape) for name, p in averages.items()} == shapes:
+                self._pairs = [(averages[name], p) for name, p in trained.items()]
+                self._buffer_pairs = _buffers_of(copy, self._model)
+                copy.register_forward_pre_hook(self.settle)
+                return {id(average): name for name, average in averages.items()}
+        return {}
+
+    @contextlib.contextmanager
+    def watching_copies(self) -> Iterator[None]:
+        """Notice what modules are copied, or loaded with the state of another, inside the block."""
+        kind = torch.nn.Module
+        own, load = kind.__setstate__, kind.load_state_dict
+
+        def made(module: torch.nn.Module, state: Any) -> None:
+            own(module, state)
+            self._copies.append(module)
+
+        def loaded(module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+            self._copies.append(module)
+            return load(module, *arguments, **options)
+
+        with replaced(kind, "__setstate__", made), replaced(kind, "load_state_dict", loaded):
+            yield
 
     @torch.no_grad()
     def settle(self, *_: Any) -> None:
@@ -78,21 +115,24 @@ class _Averages:
             for (average, p), old in pairs:
                 average.copy_(old * other + p * (1.0 - other))
         if self._buffers:
-            self._average_buffers(m)
+            for (average, given), before in zip(self._buffer_pairs, self._buffers_before, strict=True):
+                average.copy_(before * m + given * (1.0 - m))
         for tensor, old in self._kept:
             tensor.copy_(old)
         self._before = [average.clone() for average, _ in self._pairs]
 
-    def _average_buffers(self, m: float) -> None:
+    def _buffers_of_parts(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Buffers of the model's parts that hold averages, with those of the same name in trained parts."""
         held = [{id(p) for p in part.parameters()} for part in self._model.children()]
         parts = list(zip(self._model.children(), held, strict=True))
         averaged = [part for part, inside in parts if any(id(average) in inside for average, _ in self._pairs)]
         trained = [part for part, inside in parts if any(id(p) in inside for _, p in self._pairs)]
-        for theirs, ours in itertools.product(trained, averaged):
-            given = dict(theirs.named_buffers())
-            for name, buffer in ours.named_buffers():
-                if buffer.is_floating_point() and name in given:
-                    buffer.mul_(m).add_(given[name], alpha=1.0 - m)
+        return [pair for theirs, ours in itertools.product(trained, averaged) for pair in _buffers_of(ours, theirs)]
+
+
+def _buffers_of(averaged: torch.nn.Module, trained: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    given = dict(trained.named_buffers())
+    return [(b, given[name]) for name, b in averaged.named_buffers() if b.is_floating_point() and name in given]
 
 
 def averaging(
@@ -115,6 +155,7 @@ def averaging(
         with contextlib.ExitStack() as stack:
             for layer in (model, *model.children()):
                 stack.callback(layer.register_forward_pre_hook(made.settle).remove)
+            stack.enter_context(made.watching_copies())
             stack.enter_context(watching_steps(made.begin_step, made.end_step))
             yield
             made.settle()
