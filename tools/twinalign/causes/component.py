@@ -8,7 +8,7 @@ import abc
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from twinalign.replay.budget import BUDGET
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.function_edits import told_with_edit
 from twinalign.replay.lines_of_components import lines_of_component
+from twinalign.replay.noted_values import keep_values
 from twinalign.replay.port_code import PORT_CODE
 from twinalign.replay.port_lines import LinesVariant, values_under
 from twinalign.replay.running_functions import functions_of
@@ -41,6 +42,7 @@ class Component(abc.ABC):
         floors: for each name, the root mean square that rounding may leave.
         impatient: whether `run` may leave out values once one is refuted.
         fits: whether it runs fast enough for constants to be fitted.
+        told: numbers that the port's component says of itself, whether or not they stand in its code.
         code: the reference's own functions that run.
     """
 
@@ -49,6 +51,7 @@ class Component(abc.ABC):
     floors: Mapping[str, float]
     impatient = False
     fits = True
+    told: Collection[float] = ()
     code: Sequence[Code] | None = None
 
     @abc.abstractmethod
@@ -191,7 +194,8 @@ class _ExaminedComponent(Examined):
 
     def may_name(self, line: Any, variant: Any) -> bool:
         said, values = map(float, _DECIMAL.findall(variant.detail)), self._component.port.values()
-        return sum(map(np.size, values)) > 4 and all(map(line.has_number, said))  # a few values fit by chance
+        stands = (n in self._component.told or line.has_number(n) for n in said)
+        return sum(map(np.size, values)) > 4 and all(stands)  # a few values fit by chance
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         component = self._component
@@ -217,6 +221,8 @@ def repeats(component: Component) -> bool:
     """Whether the reference's component gives what was recorded of it when it runs again."""
     found: list[Mapping[str, np.ndarray]] = []
     component.code = functions_of(lambda: found.append(component.run())) if PORT_CODE else None
+    if PORT_CODE:
+        keep_values(component.run)
     values = found[0] if found else component.run()
     return all(
         distance(values.get(name), reference)

@@ -25,7 +25,11 @@ _LINES_OF_REFERENCE = re.compile(
     r"line \d+ of [^\s,;)]+ and (line \d+ of [^\s,;)]+)|the port lacks `[^`]+`, (line \d+ of [^\s,;)]+)"
 )
 _MOVED = re.compile(r"`([^`]*[=(][^`]*)` stands \w+ `([^`]+)`, in the reference (\w+) it, line")
+_WITHOUT_DECAY = "leave these parameters out: apply_decay_param_fun of AdamW, or a group with weight_decay=0.0"
 _REMEDIES = {
+    **dict.fromkeys(
+        (f"decay_on_{which}" for which in ("one_dimensional", "bias", "norm", "embedding")), _WITHOUT_DECAY
+    ),
     "ema_buffers": "average only what is trained: paddle's parameters() holds the running statistics as well",
     "learning_rate_of_some": (
         "give these parameters the reference's rate; paddle multiplies a group's by the optimizer's"

@@ -19,6 +19,7 @@ from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.layouts import Inverted
+from twinalign.replay.noted_values import keep_values
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
@@ -69,6 +70,7 @@ def reference_second_forward(
     opened: Sequence[int],
     draw: int = PLAIN,
     key: str = SECOND,
+    keeps_values: bool = False,
 ) -> dict[str, Any]:
     """Run the reference forward on a second draw of inputs; returns what `reference_forward` does.
 
@@ -79,6 +81,7 @@ def reference_second_forward(
         opened: numbers of the calls that it makes without their pairs.
         draw: of the inputs, as `CaseRun` takes it.
         key: under which the pass, and with it its values, is kept until another has it.
+        keeps_values: whether the values of names in the user's code are kept for `kept_values`.
 
     Returns:
         `unlike` alone, in words, if that pass cannot stand beside the first.
@@ -96,7 +99,7 @@ def reference_second_forward(
         second.move_constants(Path(folder) / MOVES)
     try:
         with contextlib.nullcontext() if gradients else first.backend.no_grad():
-            found = second.forward()
+            found = keep_values(second.forward) if keeps_values else second.forward()
     except Exception as error:  # the user's code may not take these inputs
         _restore(worker, second if second.moved else first)
         return {"unlike": f"the reference raises {type(error).__name__}: {error}"[:LONGEST_REASON]}

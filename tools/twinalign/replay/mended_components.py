@@ -23,9 +23,11 @@ from twinalign.files.curve_names import EMA_DISTANCE, GRADIENT_NORM, LEARNING_RA
 from twinalign.files.recordings import Recording
 from twinalign.replay import data_pipeline, metric, optimizer, training
 from twinalign.replay.aligned_code import Code
+from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import Edit
+from twinalign.replay.noted_values import values_in
 from twinalign.replay.observed import CONSTANTS, observed
-from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits, parsed_at
+from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, in_turn, ordered_edits, parsed_at
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
 from twinalign.replay.slices import FAR, distances, named_parts, outermost, wrong_parts
@@ -65,10 +67,11 @@ class Component:
     names: Sequence[Collection[str]]
     of_layers: Collection[str] = ()
 
-    def mended(self, theirs: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:
+    def mended(self, theirs: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The edit with which it is right, as `fitting_edit` has it; nothing where it does not run again as it did.
 
-        `theirs`: `[file, first line, last line]` of the reference's code.
+        `theirs`: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values` of
+        those that ran, as `kept_values` has them.
         """
         with kept_modules():
             try:
@@ -79,7 +82,8 @@ class Component:
             except Exception:  # a user's code may not run once more
                 return {}
             far = self._distances(codes)
-            edits = ordered_edits(codes, parsed_at(theirs), far, delays=self._delay, ran=ran)
+            grafted = grafts(codes, values_in(self.run), theirs["values"], far)
+            edits = in_turn(grafted, ordered_edits(codes, parsed_at(theirs["code"]), far, delays=self._delay, ran=ran))
             own = (edit for edit in edits if not _asks_for_side(edit))
             files = {code.file for code in codes}
             return fitting_edit(own, functools.partial(self._fit, before, files), seconds)
@@ -130,7 +134,7 @@ def training_mended(
     plan: Mapping[str, Any],
     first: Mapping[str, int],
     longer: str,
-    theirs: Sequence[Sequence[Any]],
+    theirs: Mapping[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit with which the port trains as the reference does.
@@ -201,7 +205,7 @@ def metric_mended(
     reference: str,
     variations: int,
     names: Collection[str],
-    theirs: Sequence[Sequence[Any]],
+    theirs: Mapping[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit with which the port measures what the reference measures.
@@ -228,7 +232,7 @@ def _last(names: Iterable[str]) -> list[set[str]]:
 
 
 def data_mended(
-    worker: Any, split: str, reference: str, count: int, theirs: Sequence[Sequence[Any]], seconds: float
+    worker: Any, split: str, reference: str, count: int, theirs: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
     """Search the edit with which the port reads the reference's samples: so many, from a file of `record_samples`."""
     right = data_pipeline.read_items(reference, count)
@@ -257,7 +261,7 @@ def observed_mended(
     weights: Mapping[str, Any],
     reference: str,
     names: Collection[str],
-    theirs: Sequence[Sequence[Any]],
+    theirs: Mapping[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit with which the case observes of the port what it does of the reference: of `record_observed`."""
@@ -277,7 +281,7 @@ def schedule_mended(
     weights: Mapping[str, Any],
     values: Mapping[str, Sequence[float]],
     names: Collection[str],
-    theirs: Sequence[Sequence[Any]],
+    theirs: Mapping[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit with which the port's schedule gives these `values`, as `record_schedule` has them."""
@@ -295,7 +299,7 @@ def steps_mended(
     gradients: str,
     reference: str,
     rates: list[float],
-    theirs: Sequence[Sequence[Any]],
+    theirs: Mapping[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit with which the port's optimizer makes the reference's steps; arguments as of `record_steps`.

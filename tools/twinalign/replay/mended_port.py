@@ -21,10 +21,12 @@ from twinalign.replay.case_run import CaseRun, KeptState
 from twinalign.replay.code_lines import Function
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs, passed
+from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.layer_calls import FORWARD, LOSS
-from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits, parsed_at
+from twinalign.replay.noted_values import values_in
+from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, in_turn, ordered_edits, parsed_at
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
@@ -46,7 +48,7 @@ def port_mended(
     names: Sequence[str],
     draws: Sequence[Mapping[str, Any]],
     pairs: Sequence[Sequence[Any]],
-    theirs: Sequence[Sequence[Any]],
+    theirs: Mapping[str, Any],
     inside: Mapping[str, Any] | None,
     of_gradients: bool,
     is_alone: bool,
@@ -62,7 +64,8 @@ def port_mended(
             takes them, and `gradients`: an `.npz` file with those of its parameters, or an empty text.
         of_gradients: whether gradients alone differ.
         pairs: path in the port, ordinal, partner's number.
-        theirs: `[file, first line, last line]` of the reference's code.
+        theirs: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values` of
+            those that ran, as `kept_values` has them.
         inside: between which lines the unit's values go wrong, as `reference_confirm` has it.
         is_alone: whether nothing else of the port is wrong, so that the whole has to be right with the edit.
         right: `[file, first line, last line]` of the port's lines that do what the reference's do.
@@ -77,8 +80,10 @@ def port_mended(
         return {}
     codes = unit.codes()
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
-    edits = ordered_edits(codes, parsed_at(theirs), unit.distances(codes, lines), right, of_gradients, ran=unit.ran)
-    return fitting_edit(edits, unit.fit, seconds)
+    far = unit.distances(codes, lines)
+    grafted = [] if of_gradients else grafts(codes, unit.values, theirs["values"], far)
+    edits = ordered_edits(codes, parsed_at(theirs["code"]), far, right, of_gradients, ran=unit.ran)
+    return fitting_edit(in_turn(grafted, edits), unit.fit, seconds)
 
 
 class _NotRepeatedError(Exception):
@@ -135,6 +140,7 @@ class _Unit:
         if first.gradient <= _ROUNDING if of_gradients else not first.wrong:
             raise _NotRepeatedError
         self.ran = Ran.of(lambda: self._left(first))
+        self.values = values_in(lambda: self._left(first))
 
     def codes(self) -> list[Code]:
         """The port's own functions that the unit runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import enum
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
     breaking: set[int] = set()
     later: list[Edit] = []
 
-    def in_turn() -> Iterator[Edit]:
+    def breaking_last() -> Iterator[Edit]:
         for edit in edits:
             if type(edit) is HelperEdit and id(edit.old) in breaking and not _keeps(edit):
                 later.append(edit)
@@ -56,7 +57,7 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
                 yield edit
         yield from later
 
-    for edit in in_turn():
+    for edit in breaking_last():
         if time.process_time() > until:
             break
         fits = fit(edit)
@@ -168,6 +169,12 @@ def _is_unlike(edit: HelperEdit) -> bool:
         return False
     old, new = map(float, numbers)  # type: ignore[arg-type]
     return new not in (old - 1, old + 1, -old, old / 2, old * 2, 0.0, 1.0)
+
+
+def in_turn(first: Iterable[Edit], second: Iterable[Edit]) -> Iterator[Edit]:
+    """One of each in turn, then what is left."""
+    pairs = itertools.zip_longest(first, second)
+    return (edit for pair in pairs for edit in pair if edit is not None)
 
 
 def parsed_at(places: Iterable[Sequence[Any]]) -> list[ast.AST]:

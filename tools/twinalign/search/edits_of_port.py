@@ -13,6 +13,7 @@ from twinalign.replay.construction_places import reference_code
 from twinalign.replay.layer_calls import Call
 from twinalign.replay.layers import reference_forgets, reference_second_backward, reference_second_forward
 from twinalign.replay.mended_port import port_mended
+from twinalign.replay.noted_values import kept_values
 from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
 
@@ -76,6 +77,7 @@ class PortEdits:
         paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
         code = self.ask("ref", reference_code, "the reference's code", stage=self.stage, paths=paths)
         draws = self._draws(suspect["call"])
+        values = self.ask("ref", kept_values, "the values in the reference's code")
         return self.ask(
             "paddle",
             port_mended,
@@ -88,7 +90,7 @@ class PortEdits:
             of_gradients=fault.phase == "backward",
             is_alone=self.faults == 1,
             pairs=self.pairs,
-            theirs=[place for places in code.values() for place in places],
+            theirs={"code": [place for places in code.values() for place in places], "values": values["functions"]},
             inside=suspect.get("inside"),
             right=fault.evidence.get("right_lines", ()),
             seconds=seconds,
@@ -103,13 +105,13 @@ class PortEdits:
         for (name, again), draws in zip(_KEYS, ((0,), (REDRAWN, PLAIN)), strict=True):
             folder = self.folder / name
             for draw in draws:
-                made = {**given, "draw": draw, "gradients": False, "key": name}
+                made = {**given, "draw": draw, "gradients": False, "key": name, "keeps_values": draw == 0}
                 calls = self.ask("ref", reference_second_forward, "forward once more", folder=str(folder), **made)
                 if "unlike" in calls:
                     continue
                 one = {"folder": str(folder), "draw": draw, "calls": calls["calls"], "moved": list(calls["state"])}
                 backward = {"key": again, "gradients": str(folder / "gradients.npz")}
-                made |= {**backward, "gradients": True, "folder": str(folder / "backward")}
+                made |= {**backward, "gradients": True, "keeps_values": False, "folder": str(folder / "backward")}
                 is_like = "unlike" not in self.ask("ref", reference_second_forward, "forward once more", **made)
                 if is_like:
                     self.ask("ref", reference_second_backward, "backward once more", **backward)

@@ -54,6 +54,7 @@ class OptimizerSubject(ChangedSteps, Component):
         self.worker, self.backend = worker, worker.backend
         self.gradients: Any = GradientsOfSteps(gradients)
         self.facts, self.rates, self.steps = facts, rates, len(rates)
+        self.told = [value for value in facts.values() if isinstance(value, float)]
         self.case = worker.fresh_case(STAGE)
         _, self.parameters, _ = start(worker, self.case, weights)
         self.change: StepChange = StepChange()

@@ -39,6 +39,7 @@ class TrainingSubject(OptimizerSubject):
         self, worker: Any, weights: Mapping[str, Any], reference: str, port: str, facts: Mapping[str, Any]
     ) -> None:
         self.worker, self.backend, self._weights, self.facts = worker, worker.backend, weights, facts
+        self.told = [value for value in facts.values() if isinstance(value, float)]
         self.reference, moved = read_curves(reference)
         self.port, _ = read_curves(port)
         self.floors = floors_of(self.reference, moved)

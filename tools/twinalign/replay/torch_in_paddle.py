@@ -1,0 +1,109 @@
+"""An expression of the reference in paddle's words, as far as functions and methods of both differ in their names."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from twinalign.replay.likeness import SPELLED
+
+_FROM = {torch: paddle for paddle, torch in SPELLED.items() if paddle != "permute"} | {
+    "as_tensor": "to_tensor", "tensor": "to_tensor", "from_numpy": "to_tensor", "permute": "transpose",
+    "view": "reshape",
+}  # fmt: skip
+_WITH_LISTS = frozenset(("reshape", "expand", "tile", "transpose"))
+"""Methods that take a list in paddle, and several numbers in torch."""
+_TYPES = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
+"""Methods of torch that change the type."""
+_NO_METHODS = frozenset(("contiguous", "cpu", "cuda"))
+"""Methods of torch that change nothing."""
+_OF_TWO = {"min": "minimum", "max": "maximum"}
+_LIBRARIES = ("torch", "numpy", "math")
+
+
+class NotSpelledError(Exception):
+    """An expression has something for which paddle has no word here."""
+
+
+def in_paddle(node: ast.expr, theirs: Mapping[str, str], ours: Mapping[str, str]) -> ast.expr:
+    """The expression in paddle's words.
+
+    Args:
+        theirs: names that the reference's code reads from its module → the module or function that they are.
+        ours: module or function → its name in the port's code.
+
+    Raises:
+        NotSpelledError: it needs a module that the port has no name for.
+    """
+    found: ast.expr = _Spelling(theirs, ours).visit(copy.deepcopy(node))
+    return found
+
+
+class _Spelling(ast.NodeTransformer):
+    def __init__(self, theirs: Mapping[str, str], ours: Mapping[str, str]) -> None:
+        self._theirs, self._ours = theirs, ours
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        place = self._place(node)
+        return self._named(place) if place else self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        place = self._theirs.get(node.id, "")
+        return self._named(place) if place.partition(".")[0] in _LIBRARIES else node
+
+    def visit_keyword(self, node: ast.keyword) -> Any:
+        return ast.keyword(_FROM.get(node.arg or "", node.arg), self.visit(node.value))
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        function = node.func
+        if isinstance(function, ast.Attribute) and not self._place(function):
+            return self._method(node, function)
+        place = self._place(function)
+        of_two = _OF_TWO.get(place.removeprefix("torch."))
+        if of_two and len(node.args) == 2 and not isinstance(node.args[1], (ast.Constant, ast.UnaryOp)):  # an axis
+            return ast.Call(self._named(f"torch.{of_two}"), [self.visit(one) for one in node.args], [])
+        return self.generic_visit(node)
+
+    def _method(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
+        holder: ast.expr = self.visit(function.value)
+        given, named = [self.visit(one) for one in node.args], [self.visit(one) for one in node.keywords]
+        if function.attr in _NO_METHODS:
+            return holder
+        if function.attr in _TYPES and not node.args:
+            return ast.Call(ast.Attribute(holder, "astype", ast.Load()), [ast.Constant(_TYPES[function.attr])], [])
+        if function.attr == "size" and len(given) == 1:
+            return ast.Subscript(ast.Attribute(holder, "shape", ast.Load()), given[0], ast.Load())
+        name = _FROM.get(function.attr, function.attr)
+        if name in _WITH_LISTS and function.attr != "transpose" and not (given and isinstance(given[0], ast.List)):
+            given = [ast.List(given, ast.Load())]
+        return ast.Call(ast.Attribute(holder, name, ast.Load()), given, named)
+
+    def _place(self, node: ast.expr) -> str:
+        """Where a function or module of a library has its place, as `torch.nn.functional.relu`; empty for others."""
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        root = self._theirs.get(node.id, "") if isinstance(node, ast.Name) else ""
+        return ".".join([root, *reversed(names)]) if root.partition(".")[0] in _LIBRARIES else ""
+
+    def _named(self, place: str) -> ast.expr:
+        holder, _, name = place.rpartition(".")
+        if not holder:
+            return self._root(place)
+        if place.startswith("torch."):
+            name = _FROM.get(name, name)
+            holder = holder.replace("torch", "paddle", 1)
+        if (own := self._ours.get(f"{holder}.{name}")) is not None:
+            return ast.Name(own, ast.Load())
+        return ast.Attribute(self._root(holder), name, ast.Load())
+
+    def _root(self, place: str) -> ast.expr:
+        if (own := self._ours.get(place)) is not None:
+            return ast.Name(own, ast.Load())
+        holder, _, name = place.rpartition(".")
+        if not holder:
+            raise NotSpelledError(place)
+        return ast.Attribute(self._root(holder), name, ast.Load())
