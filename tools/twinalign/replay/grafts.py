@@ -12,8 +12,9 @@ import dataclasses
 import difflib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,9 @@ _LEAST = 0.3
 """Share of equal words that two expressions have at least."""
 _ABSENT = 0.3
 """What it adds to that share if one side's value is absent on the other side."""
+_OPENED = 3
+"""So often are names opened."""
+_NOTHING = frozenset(("torch", ".", ",", "(", ")"))
 _COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.IfExp, ast.Subscript)
 
 
@@ -74,7 +78,8 @@ def grafts(
     found: list[tuple[float, HelperEdit]] = []
     for code in codes:
         named = next((values[one.__code__] for one in code.functions if one.__code__ in values), {})
-        ours = {place: name for name, (kind, place, *_) in _places(code) if kind == "name"}
+        held = {name: value for one in code.functions for name, value in one.__globals__.items()}
+        ours = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
         made = [form for of, others_named, some in wanted for form in _forms(of, others_named, some, named, ours)]
         found += _edits(code, named, theirs_all, made, chosen)
     return [edit for _, edit in sorted(found, key=lambda one: -one[0])[:_MOST]]
@@ -86,15 +91,11 @@ def _code(function: Mapping[str, Any]) -> Code | None:
     )
 
 
-def _places(code: Code) -> Iterable[tuple[str, Sequence[Any]]]:
-    return [(name, [*found, ""][:2]) for name, found in code.globals.items()]
-
-
 def _expressions(code: Code, named: Values, elsewhere: Sequence[Print]) -> Iterator[_Expression]:
     """What a function computes of values that it has names for, and of nothing else."""
     absent = _absent(code, named, elsewhere)
     for node in expressions([code.tree]):
-        if isinstance(node, _COMPUTED) and (names := _names(code, node, named)) is not None:
+        if isinstance(node, _COMPUTED) and (names := _names(code, node, named)):
             yield _Expression(node, names, id(node) in absent)
 
 
@@ -170,20 +171,56 @@ def _edits(
 ) -> Iterator[tuple[float, HelperEdit]]:
     """How likely each is, from 0 to 1.6, and the edit."""
     known = {ast.dump(node) for node in expressions([code.tree])}
-    forms = {ast.dump(new): (new, absent, words_of(new)) for new, absent in made}
+    made_of = _made_once(code)
+    forms = {ast.dump(new): (new, is_absent) for new, is_absent in made}
     absent = _absent(code, named, elsewhere)
     for node in expressions([code.tree, *code.tree.args.defaults]):
-        # What the reference has as well is right where it stands, but for a name, which anything may have.
-        if (ast.dump(node) in forms and not isinstance(node, ast.Name)) or (chosen and id(node) not in chosen):
+        if chosen and id(node) not in chosen:
             continue
-        if not isinstance(node, _COMPUTED):
+        # What the reference has as well is right where it stands.
+        if ast.dump(node) in forms or not (isinstance(node, _COMPUTED) or getattr(node, "id", "") in made_of):
             continue
-        words = words_of(node)
-        for dumped, (new, is_absent, others) in forms.items():
-            share = ratio(words, others, _LEAST)
-            if dumped not in known and share >= _LEAST:
+        for dumped, (new, is_absent) in forms.items():
+            ours, theirs = _opened(node, new, made_of), _opened(new, node, made_of)
+            share = ratio(ours, theirs, _LEAST)
+            if dumped not in known and share >= _LEAST and _said(ours) != _said(theirs):
                 likely = share + _ABSENT * is_absent + _ABSENT * (id(node) in absent)
                 yield likely, HelperEdit(code, node, ast.copy_location(new, node))
+
+
+def _made_once(code: Code) -> dict[str, ast.expr]:
+    """Names that are assigned in one place of a function, and not in a loop → what they are made of."""
+    found: dict[str, ast.expr] = {}
+    stored = Counter(
+        one.id for one in ast.walk(code.tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    )
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if stored[name] == 1 and name not in {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}:
+                found[name] = node.value
+    return found
+
+
+def _opened(node: ast.expr, other: ast.expr, made_of: Mapping[str, ast.expr]) -> list[str]:
+    """The words of an expression, with what its names are made of in place of those that another has not."""
+    closed = _read(other)
+    for _ in range(_OPENED):
+        names = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id in made_of.keys() - closed]
+        if not names:
+            break
+        opened: dict[ast.AST, ast.AST] = {one: made_of[one.id] for one in names}
+        node = with_nodes(node, opened)
+    return words_of(node)
+
+
+def _read(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _said(words: Iterable[str]) -> list[str]:
+    """What words say, whether as a function or a method, and whether numbers are whole or not."""
+    return sorted(word.removesuffix(".0") for word in words if word not in _NOTHING)
 
 
 def _same(one: Print, other: Print) -> bool:

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import functools
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
@@ -73,7 +74,8 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
         yield from ((node, placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:
         yield from (
-            (node, placed(new, node)) for new in (*_of_name(node, names), *_in_calls_beside(node, scope, modules))
+            (node, placed(new, node))
+            for new in (*_of_name(node, names), *_of_size(node, names), *_in_calls_beside(node, scope, modules))
         )
     for node in filter(_is_computed, nodes):
         yield from ((node, times(node, factor)) for factor in _FACTORS)
@@ -190,6 +192,7 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
         if not isinstance(node.op, (ast.Add, ast.Mult)) or _joins(node):
             yield ast.BinOp(node.right, node.op, node.left)
         yield from _with_exchanged_weights(node)
+        yield from _with_moved_factors(node)
         yield from _with_exchanged_names(node, modules)
         yield from _with_exchanged_parts(node)
         yield from _with_other_brackets(node)
@@ -210,6 +213,28 @@ def _with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
     if isinstance(one, ast.BinOp) and isinstance(other, ast.BinOp) and {type(one.op), type(other.op)} == {ast.Mult}:
         first, second = ast.BinOp(one.left, one.op, other.right), ast.BinOp(other.left, other.op, one.right)
         yield ast.BinOp(first, node.op, second)
+
+
+def _with_moved_factors(node: ast.BinOp) -> Iterator[ast.expr]:
+    """`w * a + b` for `a + w * b`: a factor of one side of a sum on the other side."""
+    if not isinstance(node.op, (ast.Add, ast.Sub)):
+        return
+    sides = _factors(node.left), _factors(node.right)
+    for at, side in enumerate(sides):
+        for one in side if 1 < len(side) <= _MOST_ITEMS else ():
+            moved = [factor for factor in side if factor is not one], [one, *sides[1 - at]]
+            left, right = (functools.reduce(_times, factors) for factors in (moved if at == 0 else moved[::-1]))
+            yield ast.BinOp(left, node.op, right)
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
+def _times(one: ast.expr, other: ast.expr) -> ast.expr:
+    return ast.BinOp(one, ast.Mult(), other)
 
 
 def _joins(node: ast.BinOp) -> bool:
@@ -339,6 +364,15 @@ def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
     is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
     if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
+
+
+def _of_size(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
+    """How many places along an axis a mask lets through, in place of all of them."""
+    if isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "shape":
+        for name in names:
+            axis, least = ast.keyword("axis", node.slice), ast.keyword("min", ast.Constant(1))
+            count = ast.Call(ast.Attribute(ast.Name(name, ast.Load()), "sum", ast.Load()), [], [axis])
+            yield ast.Call(ast.Attribute(count, "clip", ast.Load()), [], [least])
 
 
 def _in_calls_beside(node: ast.expr, scope: Sequence[ast.AST], modules: Container[str]) -> Iterator[ast.expr]:

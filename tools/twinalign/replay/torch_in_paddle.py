@@ -10,8 +10,8 @@ from typing import Any
 from twinalign.replay.likeness import SPELLED
 
 _FROM = {torch: paddle for paddle, torch in SPELLED.items() if paddle != "permute"} | {
-    "as_tensor": "to_tensor", "tensor": "to_tensor", "from_numpy": "to_tensor", "permute": "transpose",
-    "view": "reshape",
+    "transpose": "swapaxes", "permute": "transpose", "view": "reshape",
+    "as_tensor": "to_tensor", "tensor": "to_tensor", "from_numpy": "to_tensor",
 }  # fmt: skip
 _WITH_LISTS = frozenset(("reshape", "expand", "tile", "transpose"))
 """Methods that take a list in paddle, and several numbers in torch."""
@@ -76,7 +76,7 @@ class _Spelling(ast.NodeTransformer):
         if function.attr == "size" and len(given) == 1:
             return ast.Subscript(ast.Attribute(holder, "shape", ast.Load()), given[0], ast.Load())
         name = _FROM.get(function.attr, function.attr)
-        if name in _WITH_LISTS and function.attr != "transpose" and not (given and isinstance(given[0], ast.List)):
+        if name in _WITH_LISTS and not (given and isinstance(given[0], ast.List)):
             given = [ast.List(given, ast.Load())]
         return ast.Call(ast.Attribute(holder, name, ast.Load()), given, named)
 

@@ -14,7 +14,7 @@ from twinalign.replay.construction_places import reference_code
 from twinalign.replay.noted_functions import port_functions
 from twinalign.replay.noted_values import kept_values
 from twinalign.replay.port_code import set_port_code
-from twinalign.search.edits_of_port import NO_LINE, SECONDS, SECONDS_IF_PROVEN, is_open, with_edit
+from twinalign.search.edits_of_port import is_open, seconds_for, with_edit
 
 
 class NotSearchedError(Exception):
@@ -109,7 +109,7 @@ class ComponentContext:
         paths = [mended.component]
         code = self.processes["ref"].call(reference_code, stage=mended.stage, paths=paths)[mended.component]
         theirs = {"code": code, "values": self.processes["ref"].call(kept_values)["functions"]}
-        seconds = min(SECONDS if known is None or known.id in NO_LINE else SECONDS_IF_PROVEN, left)
+        seconds = min(seconds_for(known), left)
         try:
             found = self.processes["paddle"].call(mended.function, theirs=theirs, seconds=seconds, **mended.given)
         except ChildError as error:  # a user's code may not run once more

@@ -18,11 +18,14 @@ from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
 
 _LINE = "line_of_port"
-NO_LINE = "edited_program", "training_rates"
+_RATES = "training_rates"
+_NO_LINE = "edited_program", _RATES
 """Causes that are proven and leave open which line of the port is wrong."""
+_WEAK = 4
+"""Causes of such a rank, and above, fit any code: by chance, too."""
 _STOPPED = "gradient_stopped"
 """A gradient that flows nowhere in the reference may come of one that the port does not stop."""
-SECONDS, SECONDS_IF_PROVEN = 10.0, 4.0
+_SECONDS, _SECONDS_IF_PROVEN = 10.0, 4.0
 """For the edits of one layer or component; if a cause is proven, only the port's line is to be found."""
 _KEYS = (("edited", "edited backward"), ("edited again", "edited again backward"))
 """Under which the reference keeps its passes on each draw."""
@@ -58,9 +61,7 @@ class PortEdits:
             return 0.0
         begun = time.monotonic()
         try:
-            answer = self._mended(
-                fault, suspect, min(SECONDS if fault.explanation is None else SECONDS_IF_PROVEN, left)
-            )
+            answer = self._mended(fault, suspect, min(seconds_for(fault.explanation), left))
         except ChildError as error:  # a user's code may not run once more
             if error.died:
                 raise
@@ -130,12 +131,21 @@ def _tell(fault: Fault, found: Mapping[str, Any]) -> None:
 
 
 def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, form: str) -> Explanation:
-    """The cause that an edit proves, beside what is known in the reference's words; `form`: of sentence and edit."""
+    """The cause that an edit proves; `form`: of sentence and edit.
+
+    What is known in the reference's words is left out, which may be one way of many to say it, but for which rates are
+    wrong.
+    """
     proof = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}
-    if known is not None and known.id in NO_LINE:
+    if known is not None and known.id == _RATES:
         return Explanation(known.id, f"{known.text}; in the port {found['text']}", evidence={**known.evidence, **proof})
     said = next(cause.text for cause in known_causes(phase) if cause.id == _LINE)
     return Explanation(_LINE, form.format(said, found["text"]), evidence=proof)
+
+
+def seconds_for(known: Explanation | None) -> float:
+    """How long to look for an edit, at most."""
+    return _SECONDS if known is None or known.id in _NO_LINE else _SECONDS_IF_PROVEN
 
 
 def is_open(known: Explanation | None) -> bool:
@@ -143,4 +153,5 @@ def is_open(known: Explanation | None) -> bool:
     if known is None or "helper_edit" in known.evidence:
         return known is None
     lines = sum(last - first + 1 for _, first, last in known.evidence.get("lines_of_port", ()))
-    return known.id in (*NO_LINE, _STOPPED) or (known.id == _LINE and lines > 1)
+    is_weak = any(one.rank >= _WEAK for one in known_causes("forward") if one.id == known.id)
+    return is_weak or known.id in (*_NO_LINE, _STOPPED) or (known.id == _LINE and lines > 1)
