@@ -99,7 +99,7 @@ def reference_second_forward(
         second.move_constants(Path(folder) / MOVES)
     try:
         with contextlib.nullcontext() if gradients else first.backend.no_grad():
-            found = keep_values(second.forward) if keeps_values else second.forward()
+            found = _forward_and_built(worker, second) if keeps_values else second.forward()
     except Exception as error:  # the user's code may not take these inputs
         _restore(worker, second if second.moved else first)
         return {"unlike": f"the reference raises {type(error).__name__}: {error}"[:LONGEST_REASON]}
@@ -145,6 +145,17 @@ def _opposite(unit: ForcedCall) -> list[list[int]]:
         place for place, form in unit.layouts.items() if isinstance(form, Inverted) and place.startswith("input.")
     ]
     return [[int(one) for one in place.split(".")[1:]] for place in places]
+
+
+def _forward_and_built(worker: Any, second: ReferencePass) -> Any:
+    """The pass, and the building of the model behind it, with the values in all code that runs."""
+
+    def run() -> Any:
+        found = second.forward()
+        worker.construct(worker.fresh_case(second.run.stage))
+        return found
+
+    return keep_values(run)
 
 
 def _form(call: Call, ended: bool) -> tuple[str, list[list[int]]]:

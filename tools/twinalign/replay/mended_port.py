@@ -8,14 +8,18 @@ reference's return.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.case_run import CaseRun, KeptState
 from twinalign.replay.code_lines import Function
@@ -30,12 +34,15 @@ from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, in_turn, o
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
-from twinalign.replay.running_functions import Ran, codes_running
+from twinalign.replay.running_functions import Ran, codes_running, functions_of
 from twinalign.replay.slices import distances, outermost, wrong_parts
+from twinalign.replay.statement_edits import StatementEdit
 from twinalign.verdict.array_difference import difference
 
 _LEFT = 1e-4
 """Share of a difference that an edit may leave: constants are written in some digits."""
+_LATER = 2
+"""So many steps farther count functions that build the model."""
 _ROUNDING = 1e-11
 """Relative difference that rounding in a unit explains."""
 
@@ -82,8 +89,8 @@ def port_mended(
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
     far = unit.distances(codes, lines)
     grafted = [] if of_gradients else grafts(codes, unit.values, theirs["values"], far)
-    edits = ordered_edits(codes, parsed_at(theirs["code"]), far, right, of_gradients, ran=unit.ran)
-    return fitting_edit(in_turn(grafted, edits), unit.fit, seconds)
+    edits = ordered_edits(codes, parsed_at(theirs["code"]), far, right, of_gradients, unit.delay, unit.ran)
+    return fitting_edit(filter(unit.makes_no_layer, in_turn(grafted, edits)), unit.fit, seconds)
 
 
 class _NotRepeatedError(Exception):
@@ -128,8 +135,12 @@ class _Unit:
         is_alone: bool,
     ) -> None:
         self._of_gradients, self._is_alone = of_gradients, is_alone
-        self._worker, self._number, self._names = worker, number, names
-        run = CaseRun.of(worker, stage, weights)
+        self._worker, self._stage, self._number, self._names = worker, stage, number, names
+        self._build = functools.partial(CaseRun.of, worker, stage, weights)
+        run = self._build()
+        self._made = functions_of(self._construct, "paddle")
+        """Functions that build the model, which has to be built anew with an edit in one of them."""
+        self._layers = {part for path, _ in worker.backend.named_layers(run.model) for part in path.split(".")}
         self._state = KeptState(run.backend)
         self._state.keep(run.backend.state_tensors(run.model))
         self._functions: dict[CodeType, Function] = {}
@@ -139,12 +150,35 @@ class _Unit:
         first = self._draws[0]
         if first.gradient <= _ROUNDING if of_gradients else not first.wrong:
             raise _NotRepeatedError
-        self.ran = Ran.of(lambda: self._left(first))
-        self.values = values_in(lambda: self._left(first))
+        self.ran = Ran.of(lambda: (self._construct(), self._left(first)))
+        self.values = values_in(lambda: (self._construct(), self._left(first)))
 
     def codes(self) -> list[Code]:
-        """The port's own functions that the unit runs."""
-        return codes_running(self._functions, "paddle")
+        """The port's own functions that the unit runs, and those that build the model."""
+        running = codes_running(self._functions, "paddle")
+        known = {(code.file, code.tree.lineno) for code in running}
+        return [*running, *(code for code in self._made if (code.file, code.tree.lineno) not in known)]
+
+    def delay(self, code: Code) -> int:
+        """How much later a function is looked at: one that builds the model takes longer to try."""
+        return _LATER if self._is_of_construction(code) else 0
+
+    def makes_no_layer(self, edit: Edit) -> bool:
+        """Whether an edit stands in something else than the making of a layer, which would get other weights."""
+        if not self._is_of_construction(edit.code):
+            return True
+        node = edit.node if isinstance(edit, StatementEdit) else edit.old
+        stored = [one for one in ast.walk(edit.code.tree) if isinstance(one, ast.Assign)]
+        return not any(
+            getattr(one.targets[0], "attr", "") in self._layers and any(inner is node for inner in ast.walk(one))
+            for one in stored
+        )
+
+    def _is_of_construction(self, code: Code) -> bool:
+        return any(code is one for one in self._made)
+
+    def _construct(self) -> Any:
+        return self._worker.construct(self._worker.fresh_case(self._stage))
 
     def distances(self, codes: Sequence[Code], lines: Collection[tuple[str, int]]) -> dict[int, int]:
         """How far each part of its functions is from what is wrong, `lines` included."""
@@ -167,9 +201,23 @@ class _Unit:
         """
         try:
             with edited(edit):
-                return self._fit()
+                if not self._is_of_construction(edit.code):
+                    return self._fit()
+                with self._built_anew():
+                    return self._fit()
         except Exception:  # an edit may not run
             return Fit.NOTHING
+
+    @contextlib.contextmanager
+    def _built_anew(self) -> Iterator[None]:
+        run = self._build()
+        state = KeptState(run.backend)
+        state.keep(run.backend.state_tensors(run.model))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced(self, "_state", state))
+            for draw in self._draws:
+                stack.enter_context(replaced(draw, "run", dataclasses.replace(run, draw=draw.run.draw)))
+            yield
 
     def _fit(self) -> Fit:
         first = self._draws[0]

@@ -151,7 +151,8 @@ def _called(call: ast.Call, codes: Sequence[Code], classes: Mapping[str, Collect
     """The functions among these that a call may run: of that name, or what the layers in that attribute compute."""
     names = _attributes(call.func) | _names(call.func)
     forwards = {f"{kind}.forward" for name in names for kind in classes.get(name, ())}
-    return [one for one in codes if last_part(one.name) in names or one.name in forwards]
+    made = {f"{name}.__init__" for name in names}
+    return [one for one in codes if last_part(one.name) in names or one.name in forwards | made]
 
 
 def _calls_of(
