@@ -229,7 +229,7 @@ class _Unit:
         left += [self._left(draw) for draw in self._draws[1:]]
         apart = [self._apart(draw) for draw in self._draws]
         pairs = zip(apart, self._draws, strict=True)
-        if not all(one <= max(_ROUNDING, _LEFT * draw.whole) for one, draw in pairs):
+        if not all(one <= _allowed(draw.whole) for one, draw in pairs):
             # With another fault behind it the whole is wrong still, but has to run.
             runs = not self._is_alone and all(map(math.isfinite, apart))
             return Fit.NOTHING if any(left) or not runs else Fit.ALL
@@ -302,7 +302,7 @@ class _Unit:
         if unit is None or draw.children != _children(unit):
             raise _NotRepeatedError
         found = unit.wrong_ends().items()
-        return {name for name, one in found if one.relative > max(_ROUNDING, _LEFT * draw.wrong.get(name, 0.0))}
+        return {name for name, one in found if one.relative > _allowed(draw.wrong.get(name, 0.0))}
 
     def _apart(self, draw: _Draw) -> float:
         """The greatest relative difference of what the port returns; infinite where that has another shape."""
@@ -331,7 +331,12 @@ class _Unit:
         return difference(ours, theirs).relative if ours.shape == theirs.shape else math.inf
 
     def _has_right_gradients(self, draw: _Draw) -> bool:
-        return self._gradient_apart(draw) <= max(_ROUNDING, _LEFT * draw.gradient)
+        return self._gradient_apart(draw) <= _allowed(draw.gradient)
+
+
+def _allowed(before: float) -> float:
+    """Relative difference that an edit may leave of one; nothing of NaN, which is an infinite one."""
+    return max(_ROUNDING, _LEFT * before if math.isfinite(before) else 0.0)
 
 
 def _children(unit: ForcedCall) -> frozenset[tuple[Any, ...]]:

@@ -91,7 +91,9 @@ def _as_the_port(subject: OrderSubject, holds: bool) -> dict[str, Change]:
 def _numbered(subject: LabelSubject) -> dict[str, Change]:
     pairs = set(zip(subject.reference["labels"].tolist(), subject.port["labels"].tolist(), strict=False))
     number = dict(pairs)
-    if not len(pairs) == len(number) == len({b for _, b in pairs}) > 1:
+    others = [b for _, b in sorted(pairs)]
+    # What keeps its order, such as lengths, is counted otherwise.
+    if not len(pairs) == len(number) == len({*others}) > 1 or others == sorted(others):
         return {}
     numbers = ", ".join(f"{a}→{b}" for a, b in sorted(pairs)[:6])
     return {numbers: lambda labels: np.array([number.get(label, label) for label in labels.tolist()])}
