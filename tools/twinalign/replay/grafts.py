@@ -14,6 +14,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -41,6 +42,9 @@ _ABSENT = 0.3
 _OPENED = 3
 """So often are names opened."""
 _NOTHING = frozenset(("torch", ".", ",", "(", ")"))
+_EVERYWHERE = frozenset((0.0, 1.0, 2.0))
+_SAME_NAME = 0.6
+"""How alike two names are, from 0 to 1, if their values do not tell."""
 _COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.IfExp, ast.Subscript)
 
 
@@ -72,7 +76,9 @@ def grafts(
         chosen: ids of the port's nodes that may be edited; all if there are none.
     """
     every = [found for named in values.values() for prints in named.values() for found in prints]
-    others = [(code, named) for one, named in theirs if (code := _code(one)) is not None]
+    shared = {(Path(code.co_filename).name, code.co_firstlineno) for code in values}  # as what makes the inputs
+    alone = [(one, named) for one, named in theirs if (one["file"], one["line"]) not in shared]
+    others = [(code, named) for one, named in alone if (code := _code(one)) is not None]
     wanted = [(code, named, list(_expressions(code, named, every))) for code, named in others]
     theirs_all = [found for _, named in others for prints in named.values() for found in prints]
     found: list[tuple[float, HelperEdit]] = []
@@ -153,8 +159,13 @@ def _forms(
 
 def _partners(name: str, prints: Sequence[Print], ours: Values) -> list[ast.expr]:
     """What holds the value of a name of the reference's in a function of the port, or a plain number itself."""
-    alike = [other for other, found in ours.items() if any(_same(one, two) for one in prints for two in found)]
-    alike.sort(key=lambda other: -difflib.SequenceMatcher(None, name, other.rpartition(".")[2]).ratio())
+    names = {
+        other: difflib.SequenceMatcher(None, name.rpartition(".")[2], other.rpartition(".")[2]).ratio()
+        for other, found in ours.items()
+        if any(_same(one, two) for one in prints for two in found)
+    }
+    least = 0.0 if any(map(_tells, prints)) else _SAME_NAME
+    alike = sorted((other for other in names if names[other] >= least), key=lambda other: -names[other])
     found: list[ast.expr] = [ast.parse(other, mode="eval").body for other in alike[:_NAMES]]
     if not found and len(prints) == 1 and prints[0][0] == () and len(prints[0][1]) == 1:
         number = prints[0][1][0]
@@ -221,6 +232,12 @@ def _read(node: ast.AST) -> set[str]:
 def _said(words: Iterable[str]) -> list[str]:
     """What words say, whether as a function or a method, and whether numbers are whole or not."""
     return sorted(word.removesuffix(".0") for word in words if word not in _NOTHING)
+
+
+def _tells(found: Print) -> bool:
+    """Whether other names hardly have these values by chance, as they have 0, 1 or one small number everywhere."""
+    values = {abs(value) for value in found[1]}
+    return len(values) > 1 or not values <= _EVERYWHERE
 
 
 def _same(one: Print, other: Print) -> bool:

@@ -26,6 +26,8 @@ _LONGEST = 5.0
 
 _ADDING, _UNLIKE = 4, 2
 """So many steps farther count edits that put in one more number, and those with another number or attribute."""
+_CROSSED = 0.5
+"""And those of a statement, for each that it is moved over."""
 _AGAIN = 0.25
 """And the next edit of the same part."""
 
@@ -133,7 +135,7 @@ def ordered_edits(
         for code in some:
             for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes):
                 distance = far.get(id(of_statement.node), FAR) + delays(code)
-                found.append(((distance + of_statement.crossed, 0), of_statement))
+                found.append(((distance + of_statement.crossed * _CROSSED, 0), of_statement))
         return [edit for _, edit in sorted(found, key=lambda one: one[0])]
 
     near = [code for code in codes if not delays(code) and any(id(node) in far for node in ast.walk(code.tree))]
