@@ -49,6 +49,11 @@ _COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.IfExp, ast.Subsc
 
 
 @dataclasses.dataclass(frozen=True)
+class Graft(HelperEdit):
+    """An expression of the reference's in place of one of the port's."""
+
+
+@dataclasses.dataclass(frozen=True)
 class _Expression:
     """What a side computes in one place.
 
@@ -67,7 +72,7 @@ def grafts(
     values: Mapping[CodeType, Values],
     theirs: Sequence[tuple[Mapping[str, Any], Values]],
     chosen: Collection[int] = (),
-) -> list[HelperEdit]:
+) -> list[Graft]:
     """Edits of the port's functions, the likeliest first.
 
     Args:
@@ -81,7 +86,7 @@ def grafts(
     others = [(code, named) for one, named in alone if (code := _code(one)) is not None]
     wanted = [(code, named, list(_expressions(code, named, every))) for code, named in others]
     theirs_all = [found for _, named in others for prints in named.values() for found in prints]
-    found: list[tuple[float, HelperEdit]] = []
+    found: list[tuple[float, Graft]] = []
     for code in codes:
         named = next((values[one.__code__] for one in code.functions if one.__code__ in values), {})
         held = {name: value for one in code.functions for name, value in one.__globals__.items()}
@@ -179,7 +184,7 @@ def _edits(
     elsewhere: Sequence[Print],
     made: Sequence[tuple[ast.expr, bool]],
     chosen: Collection[int],
-) -> Iterator[tuple[float, HelperEdit]]:
+) -> Iterator[tuple[float, Graft]]:
     """How likely each is, from 0 to 1.6, and the edit."""
     known = {ast.dump(node) for node in expressions([code.tree])}
     made_of = _made_once(code)
@@ -193,10 +198,12 @@ def _edits(
             continue
         for dumped, (new, is_absent) in forms.items():
             ours, theirs = _opened(node, new, made_of), _opened(new, node, made_of)
-            share = ratio(ours, theirs, _LEAST)
-            if dumped not in known and share >= _LEAST and _said(ours) != _said(theirs):
-                likely = share + _ABSENT * is_absent + _ABSENT * (id(node) in absent)
-                yield likely, HelperEdit(code, node, ast.copy_location(new, node))
+            are_absent = is_absent + (id(node) in absent)
+            least = 0.0 if are_absent == len((ours, theirs)) else _LEAST
+            share = ratio(ours, theirs, least)
+            if dumped not in known and share >= least and _said(ours) != _said(theirs):
+                likely = share + _ABSENT * are_absent
+                yield likely, Graft(code, node, ast.copy_location(new, node))
 
 
 def _made_once(code: Code) -> dict[str, ast.expr]:
