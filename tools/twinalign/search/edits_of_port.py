@@ -145,7 +145,7 @@ def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, f
 
 def seconds_for(known: Explanation | None) -> float:
     """How long to look for an edit, at most."""
-    return _SECONDS if known is None or known.id in _NO_LINE else _SECONDS_IF_PROVEN
+    return _SECONDS if known is None or known.id in (*_NO_LINE, _LINE) else _SECONDS_IF_PROVEN
 
 
 def is_open(known: Explanation | None) -> bool:
