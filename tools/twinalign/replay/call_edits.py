@@ -14,6 +14,8 @@ _REDUCING = (
     "all", "median",
 )  # fmt: skip
 _AXIS = "axis", "dim"
+_PLACES = range(4)
+"""Axes that a tensor has at most, as a rule."""
 _MODULES = "paddle", "torch", "F", "np", "numpy", "math"
 _OF_ANY_ORDER = "min", "max", "minimum", "maximum", "add", "multiply", "logical_and", "logical_or"
 _TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
@@ -62,13 +64,22 @@ def _is_of_whole_numbers(node: ast.expr) -> bool:
 
 
 def with_axes(node: ast.expr, axes: Sequence[ast.expr]) -> Iterator[ast.expr]:
-    """A reduction along some axes, in place of all."""
+    """A reduction along some axes in place of all, along one axis more, and along one of several."""
     if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in _REDUCING:
         return
     given = [*node.args, *(one.value for one in node.keywords if one.arg in _AXIS)]
     if not any(map(_is_of_whole_numbers, given)):
         for axis in axes:
             yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword("axis", axis)])
+    for one in filter(_is_of_whole_numbers, given):
+        items = one.elts if isinstance(one, (ast.Tuple, ast.List)) else []
+        others: list[ast.expr] = [ast.List([one, ast.Constant(at)], ast.Load()) for at in _PLACES]
+        for other in items if len(items) > 1 else others if not items else ():
+            yield ast.Call(
+                node.func,
+                [other if arg is one else arg for arg in node.args],
+                [ast.keyword(named.arg, other if named.value is one else named.value) for named in node.keywords],
+            )
 
 
 def _of_call_of_operation(node: ast.Call) -> Iterator[ast.expr]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, parsed
+from twinalign.replay.aligned_code import Code, last_part, parsed
 from twinalign.replay.code_lines import Print
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.helper_edits import HelperEdit
@@ -137,10 +137,15 @@ def _names(code: Code, node: ast.expr, named: Values) -> dict[str, list[ast.expr
             of_library = kind == "name" and str(place).partition(".")[0] in ("torch", "numpy", "math", "paddle")
             if not of_library and not hasattr(builtins, one.id):
                 return None
-        elif isinstance(one, (ast.Lambda, ast.comprehension, ast.Starred)):
+        elif isinstance(one, (ast.Lambda, ast.comprehension, ast.Starred)) or _makes_layer(one):
             return None
         waiting += ast.iter_child_nodes(one)
     return found
+
+
+def _makes_layer(node: ast.AST) -> bool:
+    """Whether it builds an object of a class, which has weights of its own as a rule."""
+    return isinstance(node, ast.Call) and last_part(ast.unparse(node.func))[:1].isupper()
 
 
 def _forms(

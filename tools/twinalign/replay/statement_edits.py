@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
 from twinalign.replay.aligned_code import Code, line_of, shortened
 
@@ -81,6 +81,8 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[Statement
     tree = code.tree
     blocks = list(_blocks(tree, ()))
     given = {one.arg for one in tree.args.args}
+    stored = Counter(one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    known = {name for name, times in stored.items() if times > 1 or name in given}
     has_loop = any(isinstance(one, _LOOPS) for one in ast.walk(tree))
     inside = [block for block in blocks if not has_loop or _in_loop(block)]
     found, calls = [], list[tuple[_Block, int]]()
@@ -96,7 +98,7 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[Statement
             for other in inside:
                 for to in range(len(other.statements) + (not isinstance(other.statements[-1], _ENDS))):
                     crossed = _crossed(block, at, other, to)
-                    if crossed and not _is_cut_off(statement, crossed):
+                    if crossed and not _is_cut_off(statement, crossed, known):
                         found.append((not (is_call or is_block), len(crossed), statement.lineno, block, at, other, to))
     found.sort(key=lambda one: one[:3])
     moved = (
@@ -130,10 +132,10 @@ def _function(statement: ast.stmt) -> str:
     return called.id if isinstance(called, ast.Name) else ""
 
 
-def _is_cut_off(statement: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
-    """Whether one of both reads what the other makes."""
+def _is_cut_off(statement: ast.stmt, crossed: Sequence[ast.stmt], known: Set[str]) -> bool:
+    """Whether one of both reads what the other makes, but for names that are `known` before, with another value."""
     made, used = _made(statement), _names(statement)
-    return any(_made(one) & used or made & _names(one) for one in crossed)
+    return any((_made(one) & used | made & _names(one)) - known for one in crossed)
 
 
 def _made(node: ast.AST) -> set[str]:
