@@ -50,6 +50,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     likely = [edit for edit in fault["reference_edits"] if edit["likely"]]
     edits = [edit for edit in likely if not _is_right_there(edit, evidence.get("inside") or {})]
     edits = [edit for edit in edits if not _is_among(edit, evidence.get("right_lines", ()))]
+    if near := {tuple(place): at for at, place in enumerate(evidence.get("near_lines", ()))}:
+        edits = sorted((edit for edit in edits if _place_of(edit) in near), key=lambda edit: near[_place_of(edit)])
     unknown = (evidence.get("inside") or {}).get("unknown")
     if explanation is None and (there := [edit for edit in edits if _place_of(edit) == _place_in(unknown)]):
         before, after = (_in_one_line(there[0][key]) for key in ("before", "after"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import operator
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -30,7 +29,7 @@ from twinalign.replay.observed import CONSTANTS, observed
 from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, in_turn, ordered_edits, parsed_at
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
-from twinalign.replay.slices import FAR, distances, named_parts, outermost, wrong_parts
+from twinalign.replay.slices import FAR, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -91,9 +90,7 @@ class Component:
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""
         roots = [found for names in self.names if (found := list(named_parts(codes, names)))]
-        every = [distances(codes, one, {}) for one in roots or [list(wrong_parts(codes, (), outermost(codes, {}), ()))]]
-        shared = functools.reduce(operator.and_, (one.keys() for one in every))
-        return {key: max(one[key] for one in every) for key in shared}
+        return shared_distances(codes, roots or [list(wrong_parts(codes, (), outermost(codes, {}), ()))], {})
 
     def _delay(self, code: Code) -> int:
         """How much later a function is looked at: the case's own, in which few faults are, and those of layers."""

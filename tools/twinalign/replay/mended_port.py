@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -35,7 +36,7 @@ from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
 from twinalign.replay.running_functions import Ran, codes_running, functions_of
-from twinalign.replay.slices import distances, outermost, wrong_parts
+from twinalign.replay.slices import lines_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.verdict.array_difference import difference
 
@@ -43,6 +44,7 @@ _LEFT = 1e-4
 """Share of a difference that an edit may leave: constants are written in some digits."""
 _LATER = 2
 """So many steps farther count functions that build the model."""
+_KEY = re.compile(r"\['([^']*)'\]$")
 _ROUNDING = 1e-11
 """Relative difference that rounding in a unit explains."""
 
@@ -79,7 +81,7 @@ def port_mended(
         seconds: of processor time.
 
     Returns:
-        `text`, `lines_of_port` and `edit` of the edit; nothing without one.
+        `text`, `lines_of_port` and `edit` of the edit; without one `near`, lines of what the wrong values are made of.
     """
     try:
         unit = _Unit(worker, stage, weights, number, names, draws, pairs, of_gradients, is_alone)
@@ -90,7 +92,9 @@ def port_mended(
     far = unit.distances(codes, lines)
     grafted = [] if of_gradients else grafts(codes, unit.values, theirs["values"], far)
     edits = ordered_edits(codes, parsed_at(theirs["code"]), far, right, of_gradients, unit.delay, unit.ran)
-    return fitting_edit(filter(unit.makes_no_layer, in_turn(grafted, edits)), unit.fit, seconds)
+    return fitting_edit(filter(unit.makes_no_layer, in_turn(grafted, edits)), unit.fit, seconds) or {
+        "near": lines_of(codes, far)
+    }
 
 
 class _NotRepeatedError(Exception):
@@ -191,7 +195,11 @@ class _Unit:
                 classes.setdefault(part, set()).add(type(layer).__name__)
         own = [f"{type(unit.layer).__name__}.forward"] if unit.layer is not None else outermost(codes, classes)
         named = {next((part for part in reversed(path.split(".")) if not part.isdigit()), "") for path in given}
-        return distances(codes, wrong_parts(codes, named, own if returns else [], lines), classes)
+        keys = [_key_of(unit.call.places, name) for name in wrong] if returns else [""]
+        if all(keys):  # each is made of something else
+            beside = list(wrong_parts(codes, (), (), lines))
+            return shared_distances(codes, [[*named_parts(codes, {key}), *beside] for key in keys], classes)
+        return shared_distances(codes, [list(wrong_parts(codes, named, own if returns else [], lines))], classes)
 
     def fit(self, edit: Edit) -> Fit:
         """Whether an edit mends the unit, on all draws.
@@ -332,6 +340,13 @@ class _Unit:
 
     def _has_right_gradients(self, draw: _Draw) -> bool:
         return self._gradient_apart(draw) <= _allowed(draw.gradient)
+
+
+def _key_of(places: Sequence[str], name: str) -> str:
+    """Key under which a function returns a value, `output.N`, in a dictionary; empty if it does not."""
+    number = name.removeprefix("output.")
+    found = _KEY.search(places[int(number)]) if number.isdigit() and int(number) < len(places) else None
+    return found[1] if found else ""
 
 
 def _allowed(before: float) -> float:

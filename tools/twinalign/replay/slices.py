@@ -1,6 +1,8 @@
 """How far each part of some functions is from values that are wrong, in steps from a value to what it is made of."""
 
 import ast
+import functools
+import operator
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
@@ -11,6 +13,8 @@ _IN_PLACE = frozenset(
     ("append", "assign", "copy_", "extend", "fill_", "lerp_", "set_state_dict", "set_value", "update")
 )
 """Methods that change what they belong to."""
+_OF_OBJECTS = "__init__", "__call__", "forward"
+"""Methods that run where a class is named: where an object is made, or called."""
 FAR = 1_000
 """The distance of what no wrong value is made of, as far as names tell."""
 Root = tuple[Code, ast.AST]
@@ -40,6 +44,26 @@ def distances(codes: Sequence[Code], roots: Iterable[Root], classes: Mapping[str
         if read & {one.arg for one in code.tree.args.args}:
             waiting += [(other, call, distance + 1) for other, call in _calls_of(code, codes, classes)]
     return found
+
+
+def shared_distances(
+    codes: Sequence[Code], every: Iterable[Sequence[Root]], classes: Mapping[str, Collection[str]]
+) -> dict[int, int]:
+    """The same for several things that are wrong, each with its roots: of what all of them are made, the farthest."""
+    found = [distances(codes, roots, classes) for roots in every]
+    shared = functools.reduce(operator.and_, (one.keys() for one in found))
+    return {key: max(one[key] for one in found) for key in shared}
+
+
+def lines_of(codes: Sequence[Code], far: Mapping[int, int]) -> list[tuple[str, int]]:
+    """File and number of the lines of statements that have a distance, the nearest first."""
+    found: dict[tuple[str, int], int] = {}
+    for code in codes:
+        for node in ast.walk(code.tree):
+            if isinstance(node, ast.stmt) and id(node) in far:
+                place = code.file, node.lineno
+                found[place] = min(far[id(node)], found.get(place, FAR))
+    return sorted(found, key=lambda place: found[place])
 
 
 def _asked(node: ast.AST, around: tuple[ast.AST, ...]) -> Iterator[tuple[int, tuple[ast.AST, ...]]]:
@@ -151,7 +175,7 @@ def _called(call: ast.Call, codes: Sequence[Code], classes: Mapping[str, Collect
     """The functions among these that a call may run: of that name, or what the layers in that attribute compute."""
     names = _attributes(call.func) | _names(call.func)
     forwards = {f"{kind}.forward" for name in names for kind in classes.get(name, ())}
-    made = {f"{name}.__init__" for name in names}
+    made = {f"{name}.{method}" for name in names for method in _OF_OBJECTS}
     return [one for one in codes if last_part(one.name) in names or one.name in forwards | made]
 
 

@@ -70,6 +70,8 @@ class PortEdits:
             self.ask("ref", reference_forgets, "values of further passes", keys=_PASSES)
         if "text" in answer:
             _tell(fault, answer)
+        elif fault.explanation is None:
+            fault.evidence["near_lines"] = answer.get("near", [])
         return time.monotonic() - begun
 
     def _mended(self, fault: Fault, suspect: Mapping[str, Any], seconds: float) -> dict[str, Any]:
