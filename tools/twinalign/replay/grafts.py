@@ -13,7 +13,7 @@ import difflib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -39,6 +39,8 @@ _LEAST = 0.3
 """Share of equal words that two expressions have at least."""
 _ABSENT = 0.3
 """What it adds to that share if one side's value is absent on the other side."""
+_LATER = 0.25
+"""So much less likely is each step by which a function counts as being farther."""
 _OPENED = 3
 """So often are names opened."""
 _NOTHING = frozenset(("torch", ".", ",", "(", ")"))
@@ -72,6 +74,7 @@ def grafts(
     values: Mapping[CodeType, Values],
     theirs: Sequence[tuple[Mapping[str, Any], Values]],
     chosen: Collection[int] = (),
+    delays: Callable[[Code], int] = lambda code: 0,
 ) -> list[Graft]:
     """Edits of the port's functions, the likeliest first.
 
@@ -79,6 +82,7 @@ def grafts(
         values: of the port's functions.
         theirs: the reference's functions, as `kept_values` has them.
         chosen: ids of the port's nodes that may be edited; all if there are none.
+        delays: as for `ordered_edits`.
     """
     every = [found for named in values.values() for prints in named.values() for found in prints]
     shared = {(Path(code.co_filename).name, code.co_firstlineno) for code in values}  # as what makes the inputs
@@ -92,7 +96,8 @@ def grafts(
         held = {name: value for one in code.functions for name, value in one.__globals__.items()}
         ours = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
         made = [form for of, others_named, some in wanted for form in _forms(of, others_named, some, named, ours)]
-        found += _edits(code, named, theirs_all, made, chosen)
+        later = _LATER * delays(code)
+        found += ((likely - later, edit) for likely, edit in _edits(code, named, theirs_all, made, chosen))
     return [edit for _, edit in sorted(found, key=lambda one: -one[0])[:_MOST]]
 
 

@@ -81,7 +81,7 @@ class Component:
             except Exception:  # a user's code may not run once more
                 return {}
             far = self._distances(codes)
-            grafted = grafts(codes, values_in(self.run), theirs["values"], far)
+            grafted = grafts(codes, values_in(self.run), theirs["values"], far, self._delay)
             edits = in_turn(grafted, ordered_edits(codes, parsed_at(theirs["code"]), far, delays=self._delay, ran=ran))
             own = (edit for edit in edits if not _asks_for_side(edit))
             files = {code.file for code in codes}

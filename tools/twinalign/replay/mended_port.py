@@ -36,7 +36,7 @@ from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
 from twinalign.replay.running_functions import Ran, codes_running, functions_of
-from twinalign.replay.slices import lines_of, named_parts, outermost, shared_distances, wrong_parts
+from twinalign.replay.slices import kept_parts, lines_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.verdict.array_difference import difference
 
@@ -59,7 +59,7 @@ def port_mended(
     pairs: Sequence[Sequence[Any]],
     theirs: Mapping[str, Any],
     inside: Mapping[str, Any] | None,
-    of_gradients: bool,
+    phase: str,
     is_alone: bool,
     right: Sequence[Sequence[Any]],
     seconds: float,
@@ -71,7 +71,7 @@ def port_mended(
         names: of the values that differ.
         draws: `draw`, and of the reference's pass on it the `folder`, `calls` and `moved`, as `port_forced_forward`
             takes them, and `gradients`: an `.npz` file with those of its parameters, or an empty text.
-        of_gradients: whether gradients alone differ.
+        phase: `forward`, or `backward` where gradients alone differ, or `state` where buffers do.
         pairs: path in the port, ordinal, partner's number.
         theirs: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values` of
             those that ran, as `kept_values` has them.
@@ -84,13 +84,14 @@ def port_mended(
         `text`, `lines_of_port` and `edit` of the edit; without one `near`, lines of what the wrong values are made of.
     """
     try:
-        unit = _Unit(worker, stage, weights, number, names, draws, pairs, of_gradients, is_alone)
+        unit = _Unit(worker, stage, weights, number, names, draws, pairs, phase, is_alone)
     except Exception:  # a user's code may not run once more, or runs otherwise
         return {}
     codes = unit.codes()
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
     far = unit.distances(codes, lines)
-    grafted = [] if of_gradients else grafts(codes, unit.values, theirs["values"], far)
+    of_gradients = phase == "backward"
+    grafted = [] if of_gradients else grafts(codes, unit.values, theirs["values"], far, unit.delay)
     edits = ordered_edits(codes, parsed_at(theirs["code"]), far, right, of_gradients, unit.delay, unit.ran)
     return fitting_edit(filter(unit.makes_no_layer, in_turn(grafted, edits)), unit.fit, seconds) or {
         "near": lines_of(codes, far)
@@ -135,10 +136,10 @@ class _Unit:
         names: Sequence[str],
         draws: Sequence[Mapping[str, Any]],
         pairs: Sequence[Sequence[Any]],
-        of_gradients: bool,
+        phase: str,
         is_alone: bool,
     ) -> None:
-        self._of_gradients, self._is_alone = of_gradients, is_alone
+        self._phase, self._is_alone = phase, is_alone
         self._worker, self._stage, self._number, self._names = worker, stage, number, names
         self._build = functools.partial(CaseRun.of, worker, stage, weights)
         run = self._build()
@@ -152,7 +153,7 @@ class _Unit:
         """Whether a pass changes the model."""
         self._draws = [self._begun(dataclasses.replace(run, draw=one["draw"]), one, pairs) for one in draws]
         first = self._draws[0]
-        if first.gradient <= _ROUNDING if of_gradients else not first.wrong:
+        if first.gradient <= _ROUNDING if phase == "backward" else not first.wrong:
             raise _NotRepeatedError
         self.ran = Ran.of(lambda: (self._construct(), self._left(first)))
         self.values = values_in(lambda: (self._construct(), self._left(first)))
@@ -195,6 +196,10 @@ class _Unit:
                 classes.setdefault(part, set()).add(type(layer).__name__)
         own = [f"{type(unit.layer).__name__}.forward"] if unit.layer is not None else outermost(codes, classes)
         named = {next((part for part in reversed(path.split(".")) if not part.isdigit()), "") for path in given}
+        if self._phase == "state":
+            layers = [layer for _, layer in self._worker.backend.named_layers(self._draws[0].run.model)]
+            kept = {name for layer in layers for name in self._worker.backend.own_buffers(layer)}
+            return shared_distances(codes, [list(kept_parts(codes, kept))], classes)
         keys = [_key_of(unit.call.places, name) for name in wrong] if returns else [""]
         if all(keys):  # each is made of something else
             beside = list(wrong_parts(codes, (), (), lines))
@@ -229,8 +234,9 @@ class _Unit:
 
     def _fit(self) -> Fit:
         first = self._draws[0]
-        if self._of_gradients:
-            return Fit.ALL if all(self._has_right_gradients(draw) for draw in self._draws) else Fit.NOTHING
+        if self._phase != "forward":
+            is_right = self._has_right_gradients if self._phase == "backward" else self._has_right_state
+            return Fit.ALL if all(map(is_right, self._draws)) else Fit.NOTHING
         left = [self._left(first)]
         if not left[0] < first.wrong.keys():
             return Fit.BROKEN if left[0] - first.wrong.keys() else Fit.NOTHING
@@ -279,7 +285,9 @@ class _Unit:
         # What the unit keeps, and keeps right as it is, has to stay so.
         state = {f"state.{name}": array for name, array in forcing.state_after.items()}
         apart = self._all_apart(draw, state)
-        draw.right |= {name: array for name, array in state.items() if apart[name] <= _ROUNDING}
+        if self._phase == "state":
+            draw.wrong = {name: one for name, one in apart.items() if one > _ROUNDING}
+        draw.right |= {name: array for name, array in state.items() if apart[name] <= _ROUNDING or draw.wrong.get(name)}
         draw.gradient = self._gradient_apart(draw) if draw.gradients else math.inf
         return draw
 
@@ -337,6 +345,11 @@ class _Unit:
         pairs = [(own.get(name, np.zeros_like(array)), array) for name, array in draw.gradients.items()]
         ours, theirs = (np.concatenate([one[side].ravel() for one in pairs]) for side in (0, 1))
         return difference(ours, theirs).relative if ours.shape == theirs.shape else math.inf
+
+    def _has_right_state(self, draw: _Draw) -> bool:
+        """Whether all that is kept is right with the edit, and what is returned as it was."""
+        before = {**dict.fromkeys(draw.right, draw.whole), **draw.wrong}
+        return all(one <= _allowed(before[name]) for name, one in self._all_apart(draw, draw.right).items())
 
     def _has_right_gradients(self, draw: _Draw) -> bool:
         return self._gradient_apart(draw) <= _allowed(draw.gradient)

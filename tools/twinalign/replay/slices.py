@@ -99,6 +99,12 @@ def named_parts(codes: Sequence[Code], names: Collection[str]) -> Iterator[Root]
             yield from ((code, one) for one in ([node] if returned else _under(node, names)))
 
 
+def kept_parts(codes: Sequence[Code], attributes: Set[str]) -> Iterator[Root]:
+    """What functions keep in attributes of these names."""
+    for code in codes:
+        yield from ((code, node) for node in _kept(code, attributes))
+
+
 def outermost(codes: Sequence[Code], classes: Mapping[str, Collection[str]]) -> list[str]:
     """Names of the functions that no other of them calls."""
     return [code.name for code in codes if all(other is code for other, _ in _calls_of(code, codes, classes))]

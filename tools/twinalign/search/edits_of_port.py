@@ -57,7 +57,7 @@ class PortEdits:
 
     def explain(self, fault: Fault, suspect: Mapping[str, Any], left: float) -> float:
         """Look for the edit that mends a fault, in at most `left` seconds; returns how many it took."""
-        if fault.phase not in ("forward", "backward") or not suspect["functions"] or left <= 0.0:
+        if fault.phase not in ("forward", "backward", "state") or not suspect["functions"] or left <= 0.0:
             return 0.0
         begun = time.monotonic()
         try:
@@ -90,7 +90,7 @@ class PortEdits:
             number=suspect["call"],
             names=list(suspect["differences"]),
             draws=draws,
-            of_gradients=fault.phase == "backward",
+            phase=fault.phase,
             is_alone=self.faults == 1,
             pairs=self.pairs,
             theirs={"code": [place for places in code.values() for place in places], "values": values["functions"]},
