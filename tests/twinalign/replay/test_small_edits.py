@@ -142,3 +142,25 @@ def test_a_reduction_along_an_axis_gets_no_second_one() -> None:
         for _, new in plain_edits([tree], ast.walk(other), ())
         if "axis=1" in ast.unparse(new)
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("soft * p + w * (1 - soft) * q", "w * soft * p + (1 - soft) * q"),
+        ("w * a - b", "a - w * b"),
+        ("x.max(axis=-1)", "x.max(axis=[-1, 1])"),
+        ("x.sum(axis=[1, 2])", "x.sum(axis=2)"),
+    ],
+)
+def test_a_factor_or_an_axis_is_elsewhere(line: str, meant: str) -> None:
+    edits = plain_edits([ast.parse(line)], (), ())
+    assert ast.dump(ast.parse(meant, mode="eval").body) in [
+        ast.dump(ast.parse(ast.unparse(new), mode="eval").body) for _, new in edits
+    ]
+
+
+def test_a_mask_counts_what_is_there() -> None:
+    tree = ast.parse("mask = (ids != 0)\nmean = total / ids.shape[1]")
+    edits = [(ast.unparse(old), ast.unparse(new)) for old, new in plain_edits([tree.body[1]], (), ast.walk(tree))]
+    assert ("ids.shape[1]", "mask.sum(axis=1).clip(min=1)") in edits

@@ -48,6 +48,16 @@ def test_nothing_is_read_before_it_is_made_and_records_stay() -> None:
     assert not any("`record(" in to_do.partition(" behind ")[0] for to_do in told())
 
 
+def test_a_name_that_is_known_before_may_have_its_next_value() -> None:
+    found = told("""
+def forward(x, edges):
+    count = counted(edges)
+    edges = with_loops(edges)
+    return x / count
+""")
+    assert "write `count = counted(edges)` behind `edges = with_loops(edges)`" in found
+
+
 def test_a_call_is_left_out() -> None:
     assert "update_targets" not in told()["leave `model.update_targets()` out"]
 

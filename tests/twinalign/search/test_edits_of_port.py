@@ -8,6 +8,9 @@ import pytest
 
 from tests.twinalign.search.test_whole_layers import written
 from tests.twinalign.search.written_cases import edited, faults_of
+from twinalign.causes.registry import Explanation
+from twinalign.replay import mended_port
+from twinalign.search.edits_of_port import is_open
 from twinalign.search.faults import Fault
 
 pytestmark = pytest.mark.slow
@@ -116,3 +119,81 @@ def test_the_line_is_told_with_what_is_meant(right: str, wrong: str, stage: str,
 
 def test_the_right_port_has_no_fault(tmp_path: Path) -> None:
     assert faults_of(written(tmp_path, PORT, CASE, REFERENCE), stages=("backward",)) == []
+
+
+TRAINING = CASE.replace('name = "bags"', 'name = "bags"\n    train_mode = True')
+BUILDING = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, size=6):
+        super().__init__()
+        self.mix, self.last = nn.Linear(6, size), nn.Linear(size, 3)
+        self.register_buffer("share", torch.arange(size).double() / (size - 1), persistent=False)
+        self.register_buffer("seen", torch.zeros(size))
+
+    def forward(self, ids, x):
+        mixed = self.mix(x)
+        with torch.no_grad():
+            self.seen.copy_(0.9 * self.seen + 0.1 * mixed.sum(0))
+        return self.last(torch.tanh(mixed) * self.share.to(x))
+"""
+BUILDING_PORT = """
+import paddle
+from paddle import nn
+
+class Shares(nn.Layer):
+    def __init__(self, size):
+        super().__init__()
+        self.shares = [number / (size - 1) for number in range(size)]
+
+    def forward(self, values):
+        return values * paddle.to_tensor(self.shares, dtype=values.dtype)
+
+class Net(nn.Layer):
+    def __init__(self, size=6):
+        super().__init__()
+        self.mix, self.last, self.parts = nn.Linear(6, size), nn.Linear(size, 3), Shares(size)
+        self.register_buffer("seen", paddle.zeros([size]))
+
+    @paddle.no_grad()
+    def remember(self, mixed):
+        least = paddle.abs(mixed).max()
+        now = mixed.sum(axis=0)
+        self.seen.set_value(self.seen * 0.9 + now * 0.1)
+
+    def forward(self, ids, x):
+        mixed = self.mix(x)
+        self.remember(mixed)
+        return self.last(self.parts(paddle.tanh(mixed)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("number / (size - 1)", "number / size", "`number / size` in place of `number / (size - 1)`"),
+        ("now = mixed.sum(axis=0)", "now = mixed.sum(axis=0) / least", "`mixed.sum(axis=0) / least` in place of "),
+    ],
+)
+def test_what_builds_the_model_and_what_it_keeps_are_edited_too(
+    right: str, wrong: str, told: str, tmp_path: Path
+) -> None:
+    port = edited(BUILDING_PORT, [(right, wrong)])
+    (fault,) = faults_of(written(tmp_path, port, TRAINING, BUILDING), stages=("forward",))
+    assert fault.explanation is not None, fault.evidence
+    assert told in fault.explanation.text, fault.explanation.text
+
+
+def test_the_right_port_of_both_has_no_fault(tmp_path: Path) -> None:
+    assert faults_of(written(tmp_path, BUILDING_PORT, TRAINING, BUILDING), stages=("forward",)) == []
+
+
+def test_nothing_of_a_nan_may_be_left() -> None:
+    assert mended_port._allowed(float("inf")) == mended_port._allowed(0.0) < mended_port._allowed(1.0)
+
+
+def test_causes_that_fit_any_code_leave_the_line_open() -> None:
+    assert is_open(Explanation("operation_swapped", ""))
+    assert not is_open(Explanation("gelu_tanh", ""))

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.case.loading import kept_modules
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.case_run import CaseRun, KeptState
@@ -45,6 +46,8 @@ _LEFT = 1e-4
 _LATER = 2
 """So many steps farther count functions that build the model."""
 _KEY = re.compile(r"\['([^']*)'\]$")
+_OF_MODEL = "_model", "_untouched", "_attributes"
+"""What the process keeps of a model that it has built."""
 _ROUNDING = 1e-11
 """Relative difference that rounding in a unit explains."""
 
@@ -83,19 +86,29 @@ def port_mended(
     Returns:
         `text`, `lines_of_port` and `edit` of the edit; without one `near`, lines of what the wrong values are made of.
     """
-    try:
-        unit = _Unit(worker, stage, weights, number, names, draws, pairs, phase, is_alone)
-    except Exception:  # a user's code may not run once more, or runs otherwise
-        return {}
+    with kept_modules():  # whose functions are edited
+        try:
+            unit = _Unit(worker, stage, weights, number, names, draws, pairs, phase, is_alone)
+        except Exception:  # a user's code may not run once more, or runs otherwise
+            return {}
+        return _searched(unit, theirs, inside, right, phase == "backward", seconds)
+
+
+def _searched(
+    unit: _Unit,
+    theirs: Mapping[str, Any],
+    inside: Mapping[str, Any] | None,
+    right: Sequence[Sequence[Any]],
+    of_gradients: bool,
+    seconds: float,
+) -> dict[str, Any]:
     codes = unit.codes()
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
     far = unit.distances(codes, lines)
-    of_gradients = phase == "backward"
     grafted = [] if of_gradients else grafts(codes, unit.values, theirs["values"], far, unit.delay)
     edits = ordered_edits(codes, parsed_at(theirs["code"]), far, right, of_gradients, unit.delay, unit.ran)
-    return fitting_edit(filter(unit.makes_no_layer, in_turn(grafted, edits)), unit.fit, seconds) or {
-        "near": lines_of(codes, far)
-    }
+    wanted = filter(unit.makes_no_layer, in_turn(grafted, edits))
+    return fitting_edit(wanted, unit.fit, seconds) or {"near": lines_of(codes, far)}
 
 
 class _NotRepeatedError(Exception):
@@ -201,7 +214,7 @@ class _Unit:
             kept = {name for layer in layers for name in self._worker.backend.own_buffers(layer)}
             return shared_distances(codes, [list(kept_parts(codes, kept))], classes)
         keys = [_key_of(unit.call.places, name) for name in wrong] if returns else [""]
-        if all(keys):  # each is made of something else
+        if keys and all(keys):  # each is made of something else
             beside = list(wrong_parts(codes, (), (), lines))
             return shared_distances(codes, [[*named_parts(codes, {key}), *beside] for key in keys], classes)
         return shared_distances(codes, [list(wrong_parts(codes, named, own if returns else [], lines))], classes)
@@ -223,10 +236,12 @@ class _Unit:
 
     @contextlib.contextmanager
     def _built_anew(self) -> Iterator[None]:
-        run = self._build()
-        state = KeptState(run.backend)
-        state.keep(run.backend.state_tensors(run.model))
         with contextlib.ExitStack() as stack:
+            for name in _OF_MODEL:
+                stack.enter_context(replaced(self._worker, name, None))
+            run = self._build()
+            state = KeptState(run.backend)
+            state.keep(run.backend.state_tensors(run.model))
             stack.enter_context(replaced(self, "_state", state))
             for draw in self._draws:
                 stack.enter_context(replaced(draw, "run", dataclasses.replace(run, draw=draw.run.draw)))
