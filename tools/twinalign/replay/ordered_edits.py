@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.replay.aligned_code import Code
+from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
 from twinalign.replay.rebuilt_code import compiled, running
@@ -23,6 +24,9 @@ from twinalign.replay.statement_edits import statement_edits
 
 _LONGEST = 5.0
 """Seconds of processor time that code with an edit in it may take."""
+
+_AGAIN_AT_LEAST = 1.0
+"""Seconds of processor time for an edit that says more than one that is found."""
 
 _ADDING, _UNLIKE = 4, 2
 """So many steps farther count edits that put in one more number, and those with another number or attribute."""
@@ -42,12 +46,15 @@ class Fit(enum.Enum):
 def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: float) -> dict[str, Any]:
     """The first edit with which all is right, else with which values are; `seconds`: of processor time.
 
+    If that is a whole expression of the reference's, a smaller edit is looked for as long again, which says more.
+
     A part of the code an edit of which breaks what was right is looked at again at the end: what it makes is right.
 
     Returns:
         `text`, `lines_of_port` and `edit` of the edit; nothing without one.
     """
-    until, found = time.process_time() + seconds, None
+    began, found = time.process_time(), None
+    until = began + seconds
     breaking: set[int] = set()
     later: list[Edit] = []
 
@@ -62,13 +69,18 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
     for edit in breaking_last():
         if time.process_time() > until:
             break
+        if isinstance(found, Graft) and isinstance(edit, Graft):
+            continue
         fits = fit(edit)
         if fits is Fit.BROKEN and type(edit) is HelperEdit and not _keeps(edit):
             breaking.update(map(id, ast.walk(edit.old)))
         if fits is Fit.ALL or (fits is Fit.VALUES and found is None):
             found = edit
-        if fits is Fit.ALL:
+        if fits is Fit.ALL and not isinstance(edit, Graft):
             break
+        if fits is Fit.ALL:
+            now = time.process_time()
+            until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
     return {"text": found.text, "lines_of_port": found.lines_of_port, "edit": found.to_json()} if found else {}
 
 
