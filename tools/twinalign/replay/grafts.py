@@ -12,13 +12,12 @@ import dataclasses
 import difflib
 import itertools
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
-
-import numpy as np
 
 from twinalign.replay.aligned_code import Code, last_part, parsed
 from twinalign.replay.code_lines import Print
@@ -41,9 +40,12 @@ _ABSENT = 0.3
 """What it adds to that share if one side's value is absent on the other side."""
 _LATER = 0.25
 """So much less likely is each step by which a function counts as being farther."""
+_SECONDS = 2.0
+"""Of processor time, for the expressions of all functions."""
 _OPENED = 3
 """So often are names opened."""
 _NOTHING = frozenset(("torch", ".", ",", "(", ")"))
+_MODULES = frozenset(("paddle", "torch", "np", "numpy", "F", "self", "math"))
 _EVERYWHERE = frozenset((0.0, 1.0, 2.0))
 _SAME_NAME = 0.6
 """How alike two names are, from 0 to 1, if their values do not tell."""
@@ -69,6 +71,19 @@ class _Expression:
     is_absent: bool
 
 
+class _Known:
+    """The values of some functions."""
+
+    def __init__(self, every: Iterable[Values]) -> None:
+        self._by_size: dict[tuple[int, int], list[Print]] = {}
+        for named in every:
+            for found in (one for prints in named.values() for one in prints):
+                self._by_size.setdefault((math.prod(found[0]), len(found[1])), []).append(found)
+
+    def __contains__(self, wanted: Print) -> bool:
+        return any(_same(wanted, one) for one in self._by_size.get((math.prod(wanted[0]), len(wanted[1])), ()))
+
+
 def grafts(
     codes: Sequence[Code],
     values: Mapping[CodeType, Values],
@@ -84,14 +99,17 @@ def grafts(
         chosen: ids of the port's nodes that may be edited; all if there are none.
         delays: as for `ordered_edits`.
     """
-    every = [found for named in values.values() for prints in named.values() for found in prints]
+    every = _Known(values.values())
     shared = {(Path(code.co_filename).name, code.co_firstlineno) for code in values}  # as what makes the inputs
     alone = [(one, named) for one, named in theirs if (one["file"], one["line"]) not in shared]
     others = [(code, named) for one, named in alone if (code := _code(one)) is not None]
     wanted = [(code, named, list(_expressions(code, named, every))) for code, named in others]
-    theirs_all = [found for _, named in others for prints in named.values() for found in prints]
+    theirs_all = _Known(named for _, named in others)
     found: list[tuple[float, Graft]] = []
-    for code in codes:
+    until = time.process_time() + _SECONDS
+    for code in sorted(codes, key=delays):
+        if time.process_time() > until:
+            break
         named = next((values[one.__code__] for one in code.functions if one.__code__ in values), {})
         held = {name: value for one in code.functions for name, value in one.__globals__.items()}
         ours = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
@@ -107,7 +125,7 @@ def _code(function: Mapping[str, Any]) -> Code | None:
     )
 
 
-def _expressions(code: Code, named: Values, elsewhere: Sequence[Print]) -> Iterator[_Expression]:
+def _expressions(code: Code, named: Values, elsewhere: _Known) -> Iterator[_Expression]:
     """What a function computes of values that it has names for, and of nothing else."""
     absent = _absent(code, named, elsewhere)
     for node in expressions([code.tree]):
@@ -115,7 +133,7 @@ def _expressions(code: Code, named: Values, elsewhere: Sequence[Print]) -> Itera
             yield _Expression(node, names, id(node) in absent)
 
 
-def _absent(code: Code, named: Values, elsewhere: Sequence[Print]) -> set[int]:
+def _absent(code: Code, named: Values, elsewhere: _Known) -> set[int]:
     """ids of what names are made of whose values are nowhere on the other side, and of what is returned."""
     found = set()
     for node in ast.walk(code.tree):
@@ -123,7 +141,7 @@ def _absent(code: Code, named: Values, elsewhere: Sequence[Print]) -> set[int]:
             found.add(id(node.value))
         elif isinstance(node, ast.Assign):
             prints = [one for target in node.targets for one in named.get(ast.unparse(target), ())]
-            if prints and not any(_same(one, other) for one in prints for other in elsewhere):
+            if prints and not any(one in elsewhere for one in prints):
                 found.add(id(node.value))
     return found
 
@@ -189,31 +207,71 @@ def _partners(name: str, prints: Sequence[Print], ours: Values) -> list[ast.expr
 
 
 def _edits(
-    code: Code,
-    named: Values,
-    elsewhere: Sequence[Print],
-    made: Sequence[tuple[ast.expr, bool]],
-    chosen: Collection[int],
+    code: Code, named: Values, elsewhere: _Known, made: Sequence[tuple[ast.expr, bool]], chosen: Collection[int]
 ) -> Iterator[tuple[float, Graft]]:
     """How likely each is, from 0 to 1.6, and the edit."""
     known = {ast.dump(node) for node in expressions([code.tree])}
-    made_of = _made_once(code)
-    forms = {ast.dump(new): (new, is_absent) for new, is_absent in made}
+    opening = _Opening(_made_once(code))
+    forms = {dumped: one for one in made if (dumped := ast.dump(one[0])) not in known}
+    right = {ast.dump(new) for new, _ in made}  # what the reference has as well is right where it stands
     absent = _absent(code, named, elsewhere)
     for node in expressions([code.tree, *code.tree.args.defaults]):
         if chosen and id(node) not in chosen:
             continue
-        # What the reference has as well is right where it stands.
-        if ast.dump(node) in forms or not (isinstance(node, _COMPUTED) or getattr(node, "id", "") in made_of):
+        if (not isinstance(node, _COMPUTED) and not opening.opens(node)) or ast.dump(node) in right:
             continue
-        for dumped, (new, is_absent) in forms.items():
-            ours, theirs = _opened(node, new, made_of), _opened(new, node, made_of)
+        for new, is_absent in forms.values():
             are_absent = is_absent + (id(node) in absent)
-            least = 0.0 if are_absent == len((ours, theirs)) else _LEAST
+            least = 0.0 if are_absent == len((node, new)) else _LEAST
+            if least and not opening.names(node) & opening.names(new):
+                continue
+            ours, theirs = opening.words(node, new), opening.words(new, node)
             share = ratio(ours, theirs, least)
-            if dumped not in known and share >= least and _said(ours) != _said(theirs):
-                likely = share + _ABSENT * are_absent
-                yield likely, Graft(code, node, ast.copy_location(new, node))
+            if share >= least and _said(ours) != _said(theirs):
+                yield share + _ABSENT * are_absent, Graft(code, node, ast.copy_location(new, node))
+
+
+class _Opening:
+    """Expressions of a function with what its names are made of in their place, however each side cuts it up."""
+
+    def __init__(self, made_of: Mapping[str, ast.expr]) -> None:
+        self._made_of = made_of
+        self._words: dict[tuple[int, frozenset[str]], list[str]] = {}
+        self._names: dict[int, frozenset[str]] = {}
+
+    def opens(self, node: ast.expr) -> bool:
+        """Whether it is a name that is made of something."""
+        return getattr(node, "id", "") in self._made_of
+
+    def names(self, node: ast.expr) -> frozenset[str]:
+        """Its names and attributes, and those of what its names are made of."""
+        if id(node) not in self._names:
+            found, waiting = set[str](), [node]
+            while waiting:
+                new = {one.id for part in waiting for one in ast.walk(part) if isinstance(one, ast.Name)} - found
+                found |= new | {
+                    one.attr for part in waiting for one in ast.walk(part) if isinstance(one, ast.Attribute)
+                }
+                waiting = [self._made_of[name] for name in new if name in self._made_of]
+            self._names[id(node)] = frozenset(found - _MODULES)
+        return self._names[id(node)]
+
+    def words(self, node: ast.expr, other: ast.expr) -> list[str]:
+        """The words of an expression, with what its names are made of in place of those that another has not."""
+        closed = _read(other) & self._made_of.keys()
+        key = id(node), frozenset(closed)
+        if key not in self._words:
+            self._words[key] = words_of(self._opened(node, closed))
+        return self._words[key]
+
+    def _opened(self, node: ast.expr, closed: Collection[str]) -> ast.expr:
+        for _ in range(_OPENED):
+            names = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id in self._made_of]
+            opened: dict[ast.AST, ast.AST] = {one: self._made_of[one.id] for one in names if one.id not in closed}
+            if not opened:
+                break
+            node = with_nodes(node, opened)
+        return node
 
 
 def _made_once(code: Code) -> dict[str, ast.expr]:
@@ -228,18 +286,6 @@ def _made_once(code: Code) -> dict[str, ast.expr]:
             if stored[name] == 1 and name not in {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}:
                 found[name] = node.value
     return found
-
-
-def _opened(node: ast.expr, other: ast.expr, made_of: Mapping[str, ast.expr]) -> list[str]:
-    """The words of an expression, with what its names are made of in place of those that another has not."""
-    closed = _read(other)
-    for _ in range(_OPENED):
-        names = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id in made_of.keys() - closed]
-        if not names:
-            break
-        opened: dict[ast.AST, ast.AST] = {one: made_of[one.id] for one in names}
-        node = with_nodes(node, opened)
-    return words_of(node)
 
 
 def _read(node: ast.AST) -> set[str]:
@@ -261,5 +307,5 @@ def _same(one: Print, other: Print) -> bool:
     """Whether both are the same values, in the same order, in whatever shape."""
     if math.prod(one[0]) != math.prod(other[0]) or len(one[1]) != len(other[1]):
         return False
-    ours, theirs = np.array(one[1]), np.array(other[1])
-    return bool(np.abs(ours - theirs).max(initial=0.0) <= _SAME * np.abs(theirs).max(initial=0.0))
+    largest = max(map(abs, other[1]), default=0.0)
+    return all(abs(ours - theirs) <= _SAME * largest for ours, theirs in zip(one[1], other[1], strict=True))
