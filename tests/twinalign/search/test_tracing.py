@@ -70,6 +70,15 @@ def test_values_of_a_shape_that_the_reference_never_has_are_passed_over():
     assert (found["unknown"]["name"], found["known"]["name"]) == ("c", "a")
 
 
+def test_the_last_known_value_is_no_other_part_of_what_the_line_returns():
+    known, other = np.arange(6.0), np.arange(6.0) + 9
+    steps = [step("a", known), step("", known), step("", other)]
+    found = narrowed_down(steps, [print_of(known)])
+    assert found is not None
+    assert (found["unknown"]["name"], found["known"]["name"]) == ("", "a")
+    assert narrowed_down(steps[1:], [print_of(known)]) == {"unknown": found["unknown"], "known": None}
+
+
 def test_what_leads_to_values_of_both_sides_is_no_first_difference():
     before, alone, behind, wrong = (np.arange(6.0) + shift for shift in (0, 10, 20, 30))
     steps = [

@@ -26,12 +26,14 @@ def narrowed_down(
     shapes = {tuple(shape) for shape, _ in results}
     known, handed = _are_among(steps, results), _are_among(steps, given)
     computed = [one and not other for one, other in zip(known, handed, strict=True)]
-    last = None
+    seen: list[Mapping[str, Any]] = []
     for at, step in enumerate(steps):
         if known[at]:
-            last = step
+            seen.append(step)
         elif tuple(step["print"][0]) in shapes and not leads_to_known(steps[at:], computed[at:]):
-            return {"unknown": _shown(step), "known": _shown(last) if last is not None else None}
+            unknown = _shown(step)  # which another part of what the line returns, or an earlier call, may not be
+            before = [shown for one in seen if (shown := _shown(one)) != unknown]
+            return {"unknown": unknown, "known": before[-1] if before else None}
     return None
 
 
