@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -224,15 +225,12 @@ class SideProcess:
         self._debug = debug
         self._held = contextlib.ExitStack()
         self.log = log or self._held.enter_context(guardian.temporary_folder()) / "log"
-        self._process = start_child(
-            side,
-            ["-u", "-m", "twinalign.processes.serving", *(["--forks"] if forks else [])],
-            python=python,
-            log=self.log,
-            threads=threads,
-            held=self._held,
-            pipes=True,
-        )
+        arguments = ["-u", "-m", "twinalign.processes.serving", *(["--forks"] if forks else [])]
+        options: dict[str, Any] = {"python": python, "threads": threads, "held": self._held, "pipes": True}
+        self._begin, self._forks = functools.partial(start_child, side, arguments, **options), forks
+        self._process = self._begin(log=self.log)
+        self._served: tuple[Callable[..., Any], Mapping[str, Any]] | None = None
+        """What makes the service, and its values."""
         self._asked: tuple[str, Mapping[str, Any]] = "starting", {}
         self._unread = bytearray()
         self._waits = False
@@ -255,6 +253,7 @@ class SideProcess:
             InputError: the user's input is at fault.
             SideCrashError: it raised, or the process died.
         """
+        self._served = service, values
         values = {"side": self.side, "threads": self.threads, **values}
         self._send("starting", values, request_line(service, values, starts=True))
         self.answer()
@@ -272,6 +271,16 @@ class SideProcess:
     def send(self, function: Callable[..., dict[str, Any]], **values: Any) -> None:
         """Request a call without waiting for it; `answer` must follow before the next request."""
         self._send(described(function), values, request_line(function, values))
+
+    def revive(self) -> bool:
+        """Begin the process that has died once more, with its service and another log; False where it cannot be."""
+        if self._forks or self._served is None or self.alive:
+            return False
+        guardian.release(self.pid)
+        self.log, self._unread = self.log.with_stem(f"{self.log.stem}_again"), bytearray()
+        self._process = self._begin(log=self.log)
+        self.start(self._served[0], **self._served[1])
+        return True
 
     def again(self) -> None:
         """End the fork that serves requests, and begin another one; raises as `call` does."""

@@ -113,7 +113,8 @@ class ComponentContext:
         try:
             found = self.processes["paddle"].call(mended.function, theirs=theirs, seconds=seconds, **mended.given)
         except ChildError as error:  # a user's code may not run once more
-            if error.died:
+            if error.died and not self.processes["paddle"].revive():
                 raise
+            self.stopped.append(f"edits of the port were not all tried: {error}")
             return known
         return with_edit(known, found, mended.phase, "{} ({})") if found else known

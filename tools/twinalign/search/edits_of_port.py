@@ -38,6 +38,7 @@ class PortEdits:
 
     Attributes:
         ask: calls a function in a side's process: side, function, text for the reader, arguments.
+        revive: begins the port's process once more that an edit has ended.
         stage, weights: of the part; the port's weights as its recorder takes them.
         folder: what the sides exchange.
         pairs: path in the port, ordinal, number of the reference's call.
@@ -47,6 +48,7 @@ class PortEdits:
     """
 
     ask: Callable[..., dict[str, Any]]
+    revive: Callable[[], bool]
     stage: str
     weights: Mapping[str, Any]
     folder: Path
@@ -63,9 +65,10 @@ class PortEdits:
         try:
             answer = self._mended(fault, suspect, min(seconds_for(fault.explanation), left))
         except ChildError as error:  # a user's code may not run once more
-            if error.died:
+            if error.died and not self.revive():
                 raise
             answer = {}
+            fault.note(f"edits of the port were not all tried: {error}")
         finally:
             self.ask("ref", reference_forgets, "values of further passes", keys=_PASSES)
         if "text" in answer:

@@ -286,7 +286,15 @@ class _Search:
         """Look for edits of the port where no cause says which line is wrong, while seconds for causes are left."""
         if self._crash is not None:
             return
-        given = self._ask, self.stage, self.weights["paddle"], self.folder, self._pairs, self._calls
+        given = (
+            self._ask,
+            self.processes["paddle"].revive,
+            self.stage,
+            self.weights["paddle"],
+            self.folder,
+            self._pairs,
+            self._calls,
+        )
         edits = PortEdits(*given, [call.path for call in self._alone], len(asked))
         in_vain: list[Any] = []
         for fault, suspect in asked:
