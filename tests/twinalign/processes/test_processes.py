@@ -55,6 +55,20 @@ def test_calls_failures_and_a_death(tmp_path: Path) -> None:
             process.call(check, framework="nothing")
 
 
+def test_a_process_that_has_died_begins_again_with_its_service(tmp_path: Path) -> None:
+    with SideProcess("ref", log=tmp_path / "ref.log") as process:
+        assert not process.revive()  # it lives, and serves nothing
+        process.start(Worker, device="cpu", case="tests.cases.tiny:TinyMoCo", options={})
+        described, before = process.call(Worker.describe), process.pid
+        os.kill(before, signal.SIGKILL)
+        with pytest.raises(ChildError):
+            process.call(Worker.describe)
+        assert process.revive()
+        assert process.pid != before
+        assert process.call(Worker.describe) == described
+        assert process.log == tmp_path / "ref_again.log"
+
+
 def test_a_thread_that_goes_on_gets_nothing_of_the_next_run(tmp_path: Path) -> None:
     with contextlib.closing(KeptProcesses()) as kept:
 

@@ -276,7 +276,7 @@ class SideProcess:
         """Begin the process that has died once more, with its service and another log; False where it cannot be."""
         if self._forks or self._served is None or self.alive:
             return False
-        guardian.release(self.pid)
+        self._end()
         self.log, self._unread = self.log.with_stem(f"{self.log.stem}_again"), bytearray()
         self._process = self._begin(log=self.log)
         self.start(self._served[0], **self._served[1])
@@ -377,6 +377,10 @@ class SideProcess:
         self._closed = True
         if self.alive:
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._end()
+        self._held.close()
+
+    def _end(self) -> None:
         self._process.wait()
         guardian.release(self.pid)
         # A thread that reads an answer sees the end of the pipe, unless a process that left the session holds it open.
@@ -388,7 +392,6 @@ class SideProcess:
                     stream.close()
         if reads_no_more:
             self._reads.release()
-        self._held.close()
 
     def __enter__(self) -> SideProcess:
         return self
