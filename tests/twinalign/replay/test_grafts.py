@@ -13,7 +13,10 @@ import torch
 
 from tests.twinalign.replay.test_ordered_edits import module
 from twinalign.replay import noted_values
+from twinalign.replay.aligned_code import parsed
 from twinalign.replay.grafts import grafts
+from twinalign.replay.helper_edits import HelperEdit
+from twinalign.replay.line_spelling import OF_REFERENCE
 from twinalign.replay.noted_values import keep_values, kept_values, values_in
 from twinalign.replay.ordered_edits import edited
 from twinalign.replay.running_functions import functions_of
@@ -154,6 +157,19 @@ def test_an_expression_in_paddles_words(torchs: str, paddles: str) -> None:
     theirs = {"torch": "torch", "F": "torch.nn.functional", "np": "numpy"}
     ours = {"paddle": "paddle", "paddle.nn.functional": "P", "numpy": "numpy"}
     assert ast.unparse(in_paddle(ast.parse(torchs, mode="eval").body, theirs, ours)) == paddles
+
+
+def test_what_an_edit_takes_from_the_reference_is_told_in_paddles_words() -> None:
+    code = parsed("def of(x):\n    return paddle.log(x.clip(min=1))\n", "port.py", 1, "of", "paddle")
+    assert code is not None
+    node = ast.parse("torch.log2(x.clamp(min=1))", mode="eval").body
+    setattr(node, OF_REFERENCE, True)
+    (old,) = (one.value for one in code.tree.body if isinstance(one, ast.Return))
+    assert old is not None
+    assert HelperEdit(code, old, node).to_json() == {
+        "before": "paddle.log(x.clip(min=1))",
+        "after": "paddle.log2(x.clip(min=1))",
+    }
 
 
 def test_what_needs_a_module_that_the_port_lacks_is_refused() -> None:

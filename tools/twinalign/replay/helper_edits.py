@@ -25,6 +25,7 @@ from twinalign.replay.likeness import words_of
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
+from twinalign.replay.torch_in_paddle import with_paddles_words
 from twinalign.replay.wording import Wording
 from twinalign.verdict.array_difference import difference
 
@@ -79,7 +80,7 @@ class HelperEdit:
     @property
     def _after(self) -> str:
         """In the port's names, also where the reference's code takes the place."""
-        tree, names = copy.deepcopy(self.within(self._around)), dict[str, ast.AST]()
+        tree, names = copy.deepcopy(with_paddles_words(self.within(self._around))), dict[str, ast.AST]()
         for node in ast.walk(self.code.tree):
             if isinstance(node, ast.Name) and (written := getattr(node, AS_WRITTEN, None)) is not None:
                 names[node.id] = written

@@ -7,7 +7,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.likeness import SPELLED
+from twinalign.replay.line_spelling import OF_REFERENCE
 
 _FROM = {torch: paddle for paddle, torch in SPELLED.items() if paddle != "permute"} | {
     "transpose": "swapaxes", "permute": "transpose", "view": "reshape",
@@ -39,6 +41,13 @@ def in_paddle(node: ast.expr, theirs: Mapping[str, str], ours: Mapping[str, str]
     """
     found: ast.expr = _Spelling(theirs, ours).visit(copy.deepcopy(node))
     return found
+
+
+def with_paddles_words(tree: ast.AST) -> ast.AST:
+    """Code of the port with what it takes from the reference in paddle's words, as far as `in_paddle` knows them."""
+    taken = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and hasattr(node, OF_REFERENCE)]
+    names = {"torch": "torch"}, {"paddle": "paddle"}
+    return with_nodes(tree, {node: in_paddle(node, *names) for node in taken})
 
 
 class _Spelling(ast.NodeTransformer):
