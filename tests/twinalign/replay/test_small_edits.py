@@ -164,3 +164,11 @@ def test_a_mask_counts_what_is_there() -> None:
     tree = ast.parse("mask = (ids != 0)\nmean = total / ids.shape[1]")
     edits = [(ast.unparse(old), ast.unparse(new)) for old, new in plain_edits([tree.body[1]], (), ast.walk(tree))]
     assert ("ids.shape[1]", "mask.sum(axis=1).clip(min=1)") in edits
+
+
+def test_nothing_is_split_into_less_than_one_part() -> None:
+    """It ends paddle's process."""
+    edits = [ast.unparse(new) for _, new in plain_edits([ast.parse("paddle.split(x, 4)")], (), ())]
+    assert "3" in edits
+    assert not {"-4", "0"} & {*edits}
+    assert "-4" in [ast.unparse(new) for _, new in plain_edits([ast.parse("first(x, 4)")], (), ())]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from twinalign.replay.construction_places import reference_code
+from twinalign.replay.noted_values import kept_values
 from twinalign.search.components import ComponentContext, Mended
 
 
@@ -30,6 +31,7 @@ class Process:
         answers: dict[Any, dict[str, Any]] = {
             explain: {"explanation": None, "stopped": None, "left": self.left},
             reference_code: {"metric": []},
+            kept_values: {"functions": []},
         }
         return answers.get(function, {})
 

@@ -18,6 +18,8 @@ _PLACES = range(4)
 """Axes that a tensor has at most, as a rule."""
 _MODULES = "paddle", "torch", "F", "np", "numpy", "math"
 _OF_ANY_ORDER = "min", "max", "minimum", "maximum", "add", "multiply", "logical_and", "logical_or"
+_COUNTING = "split", "chunk"
+"""Functions that are given a number of parts: with less than one paddle ends the process."""
 _TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 
 
@@ -149,3 +151,24 @@ def with_given(call: ast.Call, given: ast.expr) -> ast.Call:
     if isinstance(call.func, ast.Attribute) and given_to(call) is call.func.value:
         return ast.Call(ast.Attribute(given, call.func.attr, ast.Load()), call.args, call.keywords)
     return ast.Call(call.func, [given, *call.args[1:]], call.keywords)
+
+
+def of_size(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
+    """How many places along an axis a mask lets through, in place of all of them."""
+    if isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "shape":
+        for name in names:
+            axis, least = ast.keyword("axis", node.slice), ast.keyword("min", ast.Constant(1))
+            count = ast.Call(ast.Attribute(ast.Name(name, ast.Load()), "sum", ast.Load()), [], [axis])
+            yield ast.Call(ast.Attribute(count, "clip", ast.Load()), [], [least])
+
+
+def counts_in(nodes: Iterable[ast.AST]) -> set[int]:
+    """ids of what is given to functions that take a number of parts."""
+    calls = (one for one in nodes if isinstance(one, ast.Call) and getattr(one.func, "attr", "") in _COUNTING)
+    return {id(given) for call in calls for given in (*call.args, *(one.value for one in call.keywords))}
+
+
+def is_no_count(node: ast.expr) -> bool:
+    """Whether it is a number below one."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(node, ast.UnaryOp) or (isinstance(value, int) and value <= 0)

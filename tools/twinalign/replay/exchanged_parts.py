@@ -1,6 +1,7 @@
 """Parts of two statements in each other's place, such as the weights of the lower and the upper neighbour."""
 
 import ast
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ _FARTHEST, _MOST = 6, 60
 """So many statements lie between two whose parts are exchanged at most, and so many exchanges are tried."""
 _ALIKE = 0.3
 """Share of equal words below which two statements have no parts that could have been mistaken for each other."""
+_MOST_FACTORS = 6
 Parts = tuple[ast.expr, ast.expr]
 
 
@@ -71,3 +73,25 @@ def _name(node: ast.AST) -> str:
     if not isinstance(node, ast.Call):
         return ""
     return node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+
+
+def with_moved_factors(node: ast.BinOp) -> Iterator[ast.expr]:
+    """`w * a + b` for `a + w * b`: a factor of one side of a sum on the other side."""
+    if not isinstance(node.op, (ast.Add, ast.Sub)):
+        return
+    sides = _factors(node.left), _factors(node.right)
+    for at, side in enumerate(sides):
+        for one in side if 1 < len(side) <= _MOST_FACTORS else ():
+            moved = [factor for factor in side if factor is not one], [one, *sides[1 - at]]
+            left, right = (functools.reduce(_times, factors) for factors in (moved if at == 0 else moved[::-1]))
+            yield ast.BinOp(left, node.op, right)
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
+def _times(one: ast.expr, other: ast.expr) -> ast.expr:
+    return ast.BinOp(one, ast.Mult(), other)

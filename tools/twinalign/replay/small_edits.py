@@ -2,13 +2,23 @@
 
 import ast
 import copy
-import functools
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from twinalign.replay.call_edits import axes_in, given_to, of_call, sizes_of_two, with_axes, with_given
+from twinalign.replay.call_edits import (
+    axes_in,
+    counts_in,
+    given_to,
+    is_no_count,
+    of_call,
+    of_size,
+    sizes_of_two,
+    with_axes,
+    with_given,
+)
 from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.exchanged_parts import with_moved_factors
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_spelling import OF_REFERENCE
 
@@ -66,8 +76,13 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     given = [node.arg for node in scope if isinstance(node, ast.arg) and node.arg != "self"]
     names = [*dict.fromkeys(name for name in (*(node.id for node in every), *given) if name not in read), *read]
     axes = {id(axis) for node in nodes for axis in _axes_in_order(node)}
+    counts = counts_in(nodes)
     for node in nodes:
-        yield from ((node, placed(new, node)) for new in _of_constant(node, known) if id(node) not in axes)
+        yield from (
+            (node, placed(new, node))
+            for new in _of_constant(node, known)
+            if id(node) not in axes and not (id(node) in counts and is_no_count(new))
+        )
     for node in nodes:
         calls = (*of_call(node), *with_axes(node, reduced))
         others = (*_of_operation(node, modules), *calls, *_of_list(node), *_of_place(node, scope, texts))
@@ -75,7 +90,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     for node in nodes:
         yield from (
             (node, placed(new, node))
-            for new in (*_of_name(node, names), *_of_size(node, names), *_in_calls_beside(node, scope, modules))
+            for new in (*_of_name(node, names), *of_size(node, names), *_in_calls_beside(node, scope, modules))
         )
     for node in filter(_is_computed, nodes):
         yield from ((node, times(node, factor)) for factor in _FACTORS)
@@ -192,7 +207,7 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
         if not isinstance(node.op, (ast.Add, ast.Mult)) or _joins(node):
             yield ast.BinOp(node.right, node.op, node.left)
         yield from _with_exchanged_weights(node)
-        yield from _with_moved_factors(node)
+        yield from with_moved_factors(node)
         yield from _with_exchanged_names(node, modules)
         yield from _with_exchanged_parts(node)
         yield from _with_other_brackets(node)
@@ -213,28 +228,6 @@ def _with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
     if isinstance(one, ast.BinOp) and isinstance(other, ast.BinOp) and {type(one.op), type(other.op)} == {ast.Mult}:
         first, second = ast.BinOp(one.left, one.op, other.right), ast.BinOp(other.left, other.op, one.right)
         yield ast.BinOp(first, node.op, second)
-
-
-def _with_moved_factors(node: ast.BinOp) -> Iterator[ast.expr]:
-    """`w * a + b` for `a + w * b`: a factor of one side of a sum on the other side."""
-    if not isinstance(node.op, (ast.Add, ast.Sub)):
-        return
-    sides = _factors(node.left), _factors(node.right)
-    for at, side in enumerate(sides):
-        for one in side if 1 < len(side) <= _MOST_ITEMS else ():
-            moved = [factor for factor in side if factor is not one], [one, *sides[1 - at]]
-            left, right = (functools.reduce(_times, factors) for factors in (moved if at == 0 else moved[::-1]))
-            yield ast.BinOp(left, node.op, right)
-
-
-def _factors(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return [*_factors(node.left), *_factors(node.right)]
-    return [node]
-
-
-def _times(one: ast.expr, other: ast.expr) -> ast.expr:
-    return ast.BinOp(one, ast.Mult(), other)
 
 
 def _joins(node: ast.BinOp) -> bool:
@@ -364,15 +357,6 @@ def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
     is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
     if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
-
-
-def _of_size(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
-    """How many places along an axis a mask lets through, in place of all of them."""
-    if isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "shape":
-        for name in names:
-            axis, least = ast.keyword("axis", node.slice), ast.keyword("min", ast.Constant(1))
-            count = ast.Call(ast.Attribute(ast.Name(name, ast.Load()), "sum", ast.Load()), [], [axis])
-            yield ast.Call(ast.Attribute(count, "clip", ast.Load()), [], [least])
 
 
 def _in_calls_beside(node: ast.expr, scope: Sequence[ast.AST], modules: Container[str]) -> Iterator[ast.expr]:
