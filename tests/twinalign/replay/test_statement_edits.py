@@ -58,6 +58,21 @@ def forward(x, edges):
     assert "write `count = counted(edges)` behind `edges = with_loops(edges)`" in found
 
 
+def test_nothing_moves_from_a_block_inside_of_one_branch_to_the_other_branch() -> None:
+    found = told("""
+def measured(totals, kept):
+    for total in totals:
+        if total > 3:
+            found = total
+        else:
+            kept.clear()
+            if total > 1:
+                kept.append(total)
+    return kept
+""")
+    assert any("`kept.append(total)`" in to_do for to_do in found)
+
+
 def test_a_call_is_left_out() -> None:
     assert "update_targets" not in told()["leave `model.update_targets()` out"]
 

@@ -157,7 +157,9 @@ def _crossed(block: _Block, at: int, other: _Block, to: int) -> list[ast.stmt] |
         inside = other.statements[:to] if at < place else other.statements[to:]
         return [*between, *inside, ast.Pass()]
     if other.owner in block.around and block.around[-2:] == (other.owner, block.owner):  # out of its block
-        place = next(n for n, one in enumerate(other.statements) if one is block.owner)
+        place = next((n for n, one in enumerate(other.statements) if one is block.owner), -1)
+        if place < 0:  # its block is in the other branch of a condition
+            return None
         if to > place:
             return [*block.statements[at + 1 :], ast.Pass(), *other.statements[place + 1 : to]]
         return [*block.statements[:at], ast.Pass(), *other.statements[to:place]]
