@@ -100,13 +100,14 @@ class Needless(Case):
 
 
 class Unexplained(Wrong):
-    """And a fault behind it that no cause explains, which must not make the others needless."""
+    """And faults behind it that no cause explains, and no single edit, which must not make the others needless."""
 
     def reproduced(self) -> Any:
         import paddle
 
         made = super().reproduced()
         made.add_sublayer("5", _Waves(paddle))
+        made.add_sublayer("6", _Waves(paddle))
         return made
 
 
