@@ -76,9 +76,9 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
             breaking.update(map(id, ast.walk(edit.old)))
         if fits is Fit.ALL or (fits is Fit.VALUES and found is None):
             found = edit
-        if fits is Fit.ALL and not isinstance(edit, Graft):
-            break
         if fits is Fit.ALL:
+            if not isinstance(edit, Graft):
+                break
             now = time.process_time()
             until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
     return {"text": found.text, "lines_of_port": found.lines_of_port, "edit": found.to_json()} if found else {}
