@@ -22,7 +22,7 @@ from twinalign.replay.budget import BUDGET
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.function_edits import told_with_edit
 from twinalign.replay.lines_of_components import lines_of_component
-from twinalign.replay.noted_values import keep_values
+from twinalign.replay.noted_expressions import keep_run
 from twinalign.replay.port_code import PORT_CODE
 from twinalign.replay.port_lines import LinesVariant, values_under
 from twinalign.replay.running_functions import functions_of
@@ -221,8 +221,7 @@ def repeats(component: Component) -> bool:
     """Whether the reference's component gives what was recorded of it when it runs again."""
     found: list[Mapping[str, np.ndarray]] = []
     component.code = functions_of(lambda: found.append(component.run())) if PORT_CODE else None
-    if PORT_CODE:
-        keep_values(component.run)
+    keep_run(component.run)
     values = found[0] if found else component.run()
     return all(
         distance(values.get(name), reference)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from twinalign.replay.aligned_code import Code, last_part, parsed
+from twinalign.replay.aligned_code import Code, last_part, parsed, shortened
 from twinalign.replay.code_lines import Print
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.helper_edits import HelperEdit
@@ -95,7 +95,7 @@ def grafts(
 
     Args:
         values: of the port's functions.
-        theirs: the reference's functions, as `kept_values` has them.
+        theirs: the reference's functions, as `values_of` has them.
         chosen: ids of the port's nodes that may be edited; all if there are none.
         delays: as for `ordered_edits`.
     """
@@ -117,6 +117,41 @@ def grafts(
         later = _LATER * delays(code)
         found += ((likely - later, edit) for likely, edit in _edits(code, named, theirs_all, made, chosen))
     return [edit for _, edit in sorted(found, key=lambda one: -one[0])[:_MOST]]
+
+
+def in_words_of_port(
+    code: Code, named: Values, theirs: Sequence[tuple[Mapping[str, Any], Values]], place: tuple[str, int, str]
+) -> list[ast.expr]:
+    """An expression of the reference's, by file, line and text, as one of the port's functions may write it.
+
+    Args:
+        named: the values of the names in the port's function.
+        theirs: as for `grafts`.
+    """
+    held = {name: value for one in code.functions for name, value in one.__globals__.items()}
+    modules = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
+    file, line, text = place
+    for other, others_named in theirs:
+        if other["file"] != file or (of := _code(other)) is None:
+            continue
+        for node in expressions([of.tree]):
+            if node.lineno == line and shortened(node) == text and (names := _names(of, node, others_named)):
+                one = _Expression(node, names, True)
+                made = [form for form, _ in _forms(of, others_named, [one], named, modules)]
+                return [*made, *(new for form in made if (new := _of_numbers(form, modules)) is not None)]
+    return []
+
+
+def _of_numbers(form: ast.expr, modules: Mapping[str, str]) -> ast.expr | None:
+    """The same for Python's numbers, which paddle's functions do not take."""
+    own, changed = modules.get("math"), dict[ast.AST, ast.AST]()
+    for node in ast.walk(form):
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == modules.get("paddle"):
+            if own is None or not hasattr(math, node.attr):
+                return None
+            changed[node] = ast.Attribute(ast.Name(own, ast.Load()), node.attr, ast.Load())
+    found: ast.expr = with_nodes(form, changed)
+    return found if changed else None
 
 
 def _code(function: Mapping[str, Any]) -> Code | None:

@@ -19,7 +19,7 @@ from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.layouts import Inverted
-from twinalign.replay.noted_values import keep_values
+from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
@@ -70,7 +70,6 @@ def reference_second_forward(
     opened: Sequence[int],
     draw: int = PLAIN,
     key: str = SECOND,
-    keeps_values: bool = False,
 ) -> dict[str, Any]:
     """Run the reference forward on a second draw of inputs; returns what `reference_forward` does.
 
@@ -81,7 +80,6 @@ def reference_second_forward(
         opened: numbers of the calls that it makes without their pairs.
         draw: of the inputs, as `CaseRun` takes it.
         key: under which the pass, and with it its values, is kept until another has it.
-        keeps_values: whether the values of names in the user's code are kept for `kept_values`.
 
     Returns:
         `unlike` alone, in words, if that pass cannot stand beside the first.
@@ -99,7 +97,7 @@ def reference_second_forward(
         second.move_constants(Path(folder) / MOVES)
     try:
         with contextlib.nullcontext() if gradients else first.backend.no_grad():
-            found = _forward_and_built(worker, second) if keeps_values else second.forward()
+            found = second.forward()
     except Exception as error:  # the user's code may not take these inputs
         _restore(worker, second if second.moved else first)
         return {"unlike": f"the reference raises {type(error).__name__}: {error}"[:LONGEST_REASON]}
@@ -132,6 +130,21 @@ def reference_forgets(worker: Any, keys: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
+def reference_values(worker: Any, path: str) -> dict[str, Any]:
+    """The values in the reference's own code on the case's inputs, as `noted_expressions.values_of` writes them."""
+    first: ReferencePass = worker.kept[KEPT]
+    run = dataclasses.replace(first.run, draw=0)
+
+    def forward() -> None:
+        _restore(worker, first)
+        worker.backend.set_seed(run.case.seed)
+        with worker.backend.no_grad(), worker.backend.default_dtype(run.dtype):
+            run.through(lambda _, layer, forward, given, named: forward(*given, **named))
+        _restore(worker, first)
+
+    return values_of(forward, path, lambda: worker.construct(worker.fresh_case(run.stage)))
+
+
 def _restore(worker: Any, reference: ReferencePass) -> None:
     """Give the model its initial weights again if a pass has changed them, and its attributes."""
     worker.restore_attributes()
@@ -145,17 +158,6 @@ def _opposite(unit: ForcedCall) -> list[list[int]]:
         place for place, form in unit.layouts.items() if isinstance(form, Inverted) and place.startswith("input.")
     ]
     return [[int(one) for one in place.split(".")[1:]] for place in places]
-
-
-def _forward_and_built(worker: Any, second: ReferencePass) -> Any:
-    """The pass, and the building of the model behind it, with the values in all code that runs."""
-
-    def run() -> Any:
-        found = second.forward()
-        worker.construct(worker.fresh_case(second.run.stage))
-        return found
-
-    return keep_values(run)
 
 
 def _form(call: Call, ended: bool) -> tuple[str, list[list[int]]]:

@@ -26,7 +26,8 @@ from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.observed import CONSTANTS, observed
-from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, in_turn, ordered_edits, parsed_at
+from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit, in_turn, ordered_edits, parsed_at
+from twinalign.replay.places_of_edits import Unit, found_by_values, told
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
 from twinalign.replay.slices import FAR, named_parts, outermost, shared_distances, wrong_parts
@@ -69,8 +70,8 @@ class Component:
     def mended(self, theirs: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The edit with which it is right, as `fitting_edit` has it; nothing where it does not run again as it did.
 
-        `theirs`: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values` of
-        those that ran, as `kept_values` has them.
+        `theirs`: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values`, as
+        `values_of` has them.
         """
         with kept_modules():
             try:
@@ -81,11 +82,18 @@ class Component:
             except Exception:  # a user's code may not run once more
                 return {}
             far = self._distances(codes)
-            grafted = grafts(codes, values_in(self.run), theirs["values"], far, self._delay)
-            edits = in_turn(grafted, ordered_edits(codes, parsed_at(theirs["code"]), far, delays=self._delay, ran=ran))
-            own = (edit for edit in edits if not _asks_for_side(edit))
-            files = {code.file for code in codes}
-            return fitting_edit(own, functools.partial(self._fit, before, files), seconds)
+            values, trees = theirs["values"], parsed_at(theirs["code"])
+            named = values_in(self.run)
+            grafted = grafts(codes, named, values["functions"], far, self._delay)
+            fit = functools.partial(self._fit, before, {code.file for code in codes})
+            own = [code for code in codes if not self._delay(code)]
+            unit = Unit(own, self.run, lambda: not self.wrong(), fit, named, self.worker.backend.to_tensor_like)
+            edit, place = found_by_values(unit, values, trees, grafted, far, seconds)
+            if edit is not None:
+                return answer_of(edit)
+            edits = in_turn(grafted, ordered_edits(codes, trees, far, delays=self._delay, ran=ran))
+            found = fitting_edit((edit for edit in edits if not _asks_for_side(edit)), fit, seconds)
+            return found or (told(place) if place is not None else {})
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""

@@ -32,7 +32,8 @@ from twinalign.replay.helper_edits import Edit
 from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.layer_calls import FORWARD, LOSS
 from twinalign.replay.noted_values import values_in
-from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, in_turn, ordered_edits, parsed_at
+from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit, in_turn, ordered_edits, parsed_at
+from twinalign.replay.places_of_edits import Unit, found_by_values, told
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
@@ -76,8 +77,8 @@ def port_mended(
             takes them, and `gradients`: an `.npz` file with those of its parameters, or an empty text.
         phase: `forward`, or `backward` where gradients alone differ, or `state` where buffers do.
         pairs: path in the port, ordinal, partner's number.
-        theirs: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values` of
-            those that ran, as `kept_values` has them.
+        theirs: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values`, as
+            `values_of` has them.
         inside: between which lines the unit's values go wrong, as `reference_confirm` has it.
         is_alone: whether nothing else of the port is wrong, so that the whole has to be right with the edit.
         right: `[file, first line, last line]` of the port's lines that do what the reference's do.
@@ -105,10 +106,16 @@ def _searched(
     codes = unit.codes()
     lines = {(at["file"], at["line"]) for at in [inside["unknown"]]} if inside else set()
     far = unit.distances(codes, lines)
-    grafted = [] if of_gradients else grafts(codes, unit.values, theirs["values"], far, unit.delay)
-    edits = ordered_edits(codes, parsed_at(theirs["code"]), far, right, of_gradients, unit.delay, unit.ran)
+    values, trees = theirs["values"], parsed_at(theirs["code"])
+    grafted = [] if of_gradients else grafts(codes, unit.values, values["functions"], far, unit.delay)
+    placed = unit.placed(codes)
+    edit, place = found_by_values(placed, values, trees, grafted, far, seconds) if placed else (None, None)
+    if edit is not None:
+        return answer_of(edit)
+    edits = ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran)
     wanted = filter(unit.makes_no_layer, in_turn(grafted, edits))
-    return fitting_edit(wanted, unit.fit, seconds) or {"near": lines_of(codes, far)}
+    found = fitting_edit(wanted, unit.fit, seconds)
+    return found or (told(place) if place is not None else {"near": lines_of(codes, far)})
 
 
 class _NotRepeatedError(Exception):
@@ -218,6 +225,15 @@ class _Unit:
             beside = list(wrong_parts(codes, (), (), lines))
             return shared_distances(codes, [[*named_parts(codes, {key}), *beside] for key in keys], classes)
         return shared_distances(codes, [list(wrong_parts(codes, named, own if returns else [], lines))], classes)
+
+    def placed(self, codes: Sequence[Code]) -> Unit | None:
+        """The unit as `found_by_values` takes it; None where it is not wrong in its values."""
+        if self._phase != "forward":
+            return None
+        first = self._draws[0]
+        own = [code for code in codes if not self._is_of_construction(code)]
+        like = self._worker.backend.to_tensor_like
+        return Unit(own, lambda: self._left(first), lambda: not self._left(first), self.fit, self.values, like)
 
     def fit(self, edit: Edit) -> Fit:
         """Whether an edit mends the unit, on all draws.

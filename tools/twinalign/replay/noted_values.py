@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,8 +18,6 @@ _MOST_CALLS = 4
 """Of a function, whose names may have other values in each."""
 Values = dict[str, list[Print]]
 """Name, or attribute of an object as `self.name` → what it was at the end of each of the first calls."""
-
-_KEPT: dict[CodeType, tuple[Function, Values]] = {}
 
 
 def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None = None) -> dict[CodeType, Values]:
@@ -56,23 +53,8 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
     return found
 
 
-def keep_values(run: Callable[[], Any]) -> Any:
-    """Run, return what that returns, and keep the values until `kept_values` is asked for them."""
-    functions: dict[CodeType, Function] = {}
-    returned: list[Any] = []
-    found = values_in(lambda: returned.append(run()), functions)
-    _KEPT.clear()
-    _KEPT.update({code: (functions[code], values) for code, values in found.items()})
-    return returned[0]
-
-
-def kept_values(worker: Any) -> dict[str, Any]:
-    """`functions`: each that ran in what was kept last, as `Function` in JSON, with its values."""
-    return {"functions": [[dataclasses.asdict(function), values] for function, values in _KEPT.values()]}
-
-
-def _print(value: Any) -> Print | None:
-    """Shape and sample of a number, an array or a framework's tensor; None for anything else."""
+def array_of(value: Any) -> np.ndarray | None:
+    """A number, an array or a framework's tensor as an array of numbers, not copied; None for anything else."""
     if isinstance(value, (bool, int, float, np.generic)):
         array = np.asarray(value)
     elif isinstance(value, np.ndarray):
@@ -84,7 +66,12 @@ def _print(value: Any) -> Print | None:
             return None
     else:
         return None
-    if array.dtype.kind not in "fiub" or not array.size:
+    return array if array.dtype.kind in "fiub" and array.size else None
+
+
+def _print(value: Any) -> Print | None:
+    """Shape and sample of what `array_of` makes an array of; None for anything else."""
+    if (array := array_of(value)) is None:
         return None
     chosen = array.flat[:: max(1, array.size // _SAMPLES)][:_SAMPLES].astype(np.float64)  # without a copy of the whole
     return array.shape, np.where(np.isfinite(chosen), chosen, 0.0).tolist()

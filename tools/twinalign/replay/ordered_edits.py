@@ -51,7 +51,7 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
     A part of the code an edit of which breaks what was right is looked at again at the end: what it makes is right.
 
     Returns:
-        `text`, `lines_of_port` and `edit` of the edit; nothing without one.
+        What `answer_of` has of the edit; nothing without one.
     """
     began, found = time.process_time(), None
     until = began + seconds
@@ -81,7 +81,12 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
                 break
             now = time.process_time()
             until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
-    return {"text": found.text, "lines_of_port": found.lines_of_port, "edit": found.to_json()} if found else {}
+    return answer_of(found) if found else {}
+
+
+def answer_of(edit: Edit) -> dict[str, Any]:
+    """`text`, `lines_of_port` and `edit` of an edit."""
+    return {"text": edit.text, "lines_of_port": edit.lines_of_port, "edit": edit.to_json()}
 
 
 @contextlib.contextmanager

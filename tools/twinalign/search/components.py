@@ -11,8 +11,8 @@ import numpy as np
 from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.replay.construction_places import reference_code
+from twinalign.replay.noted_expressions import kept_values
 from twinalign.replay.noted_functions import port_functions
-from twinalign.replay.noted_values import kept_values
 from twinalign.replay.port_code import set_port_code
 from twinalign.search.edits_of_port import is_open, seconds_for, with_edit
 
@@ -108,7 +108,8 @@ class ComponentContext:
         mended.prepare()
         paths = [mended.component]
         code = self.processes["ref"].call(reference_code, stage=mended.stage, paths=paths)[mended.component]
-        theirs = {"code": code, "values": self.processes["ref"].call(kept_values)["functions"]}
+        values = self.processes["ref"].call(kept_values, path=str(self.folder / "values_in_code.npy"))
+        theirs = {"code": code, "values": values}
         seconds = min(seconds_for(known), left)
         try:
             found = self.processes["paddle"].call(mended.function, theirs=theirs, seconds=seconds, **mended.given)

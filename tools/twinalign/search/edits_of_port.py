@@ -11,9 +11,13 @@ from twinalign.processes.side_process import ChildError
 from twinalign.replay.case_run import PLAIN, REDRAWN
 from twinalign.replay.construction_places import reference_code
 from twinalign.replay.layer_calls import Call
-from twinalign.replay.layers import reference_forgets, reference_second_backward, reference_second_forward
+from twinalign.replay.layers import (
+    reference_forgets,
+    reference_second_backward,
+    reference_second_forward,
+    reference_values,
+)
 from twinalign.replay.mended_port import port_mended
-from twinalign.replay.noted_values import kept_values
 from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
 
@@ -83,7 +87,8 @@ class PortEdits:
         paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
         code = self.ask("ref", reference_code, "the reference's code", stage=self.stage, paths=paths)
         draws = self._draws(suspect["call"])
-        values = self.ask("ref", kept_values, "the values in the reference's code")
+        path = str(self.folder / "values_in_code.npy")
+        values = self.ask("ref", reference_values, "the values in the reference's code", path=path)
         return self.ask(
             "paddle",
             port_mended,
@@ -96,7 +101,7 @@ class PortEdits:
             phase=fault.phase,
             is_alone=self.faults == 1,
             pairs=self.pairs,
-            theirs={"code": [place for places in code.values() for place in places], "values": values["functions"]},
+            theirs={"code": [place for places in code.values() for place in places], "values": values},
             inside=suspect.get("inside"),
             right=fault.evidence.get("right_lines", ()),
             seconds=seconds,
@@ -111,13 +116,13 @@ class PortEdits:
         for (name, again), draws in zip(_KEYS, ((0,), (REDRAWN, PLAIN)), strict=True):
             folder = self.folder / name
             for draw in draws:
-                made = {**given, "draw": draw, "gradients": False, "key": name, "keeps_values": draw == 0}
+                made = {**given, "draw": draw, "gradients": False, "key": name}
                 calls = self.ask("ref", reference_second_forward, "forward once more", folder=str(folder), **made)
                 if "unlike" in calls:
                     continue
                 one = {"folder": str(folder), "draw": draw, "calls": calls["calls"], "moved": list(calls["state"])}
                 backward = {"key": again, "gradients": str(folder / "gradients.npz")}
-                made |= {**backward, "gradients": True, "keeps_values": False, "folder": str(folder / "backward")}
+                made |= {**backward, "gradients": True, "folder": str(folder / "backward")}
                 is_like = "unlike" not in self.ask("ref", reference_second_forward, "forward once more", **made)
                 if is_like:
                     self.ask("ref", reference_second_backward, "backward once more", **backward)
@@ -142,6 +147,8 @@ def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, f
     wrong.
     """
     proof = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}
+    if known is not None and "is_place" in found:  # which says less
+        return dataclasses.replace(known, evidence={"lines_of_port": found["lines_of_port"]} | known.evidence)
     if known is not None and known.id == _RATES:
         return Explanation(known.id, f"{known.text}; in the port {found['text']}", evidence={**known.evidence, **proof})
     said = next(cause.text for cause in known_causes(phase) if cause.id == _LINE)

@@ -1,0 +1,125 @@
+"""The edit of the port's code where it goes wrong, found by the reference's values; or that place, if no edit is."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+from twinalign.replay.aligned_code import Code, line_of
+from twinalign.replay.edits_in_place import fitting_in_place
+from twinalign.replay.grafts import Graft, in_words_of_port
+from twinalign.replay.helper_edits import HelperEdit, ranked_edits
+from twinalign.replay.noted_expressions import Place, TooManyError, Visited, noted_in, read_values
+from twinalign.replay.noted_values import Values
+from twinalign.replay.ordered_edits import Fit
+from twinalign.replay.value_trials import Found, Like, Other, Trials
+
+_SHARE = 0.4
+"""Of the time for a unit, for the place."""
+_MOST = 12
+"""Edits that fit there are tried in the unit as a whole."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """A part of the port that can run again.
+
+    Attributes:
+        codes: its functions that may be edited.
+        run: runs it once.
+        is_right: runs it once, and tells whether what comes out is right; may raise.
+        fit: tries an edit.
+        named: the values of the names in its functions, as `values_in` has them.
+        like: as `Backend.to_tensor_like`.
+    """
+
+    codes: Sequence[Code]
+    run: Callable[[], Any]
+    is_right: Callable[[], bool]
+    fit: Callable[[Any], Fit]
+    named: Mapping[CodeType, Values]
+    like: Like
+
+
+def found_by_values(
+    unit: Unit,
+    values: Mapping[str, Any],
+    theirs: Sequence[ast.AST],
+    grafted: Sequence[Graft],
+    far: Mapping[int, int],
+    seconds: float,
+) -> tuple[HelperEdit | None, Found | None]:
+    """The edit that mends the unit where it goes wrong, its gradients as well if one does, and that place.
+
+    Args:
+        values: of the reference, as `values_of` gives them.
+        theirs: the reference's code that does the same.
+        grafted: edits that take an expression of the reference's.
+        far: of `distances`; what has none is no place.
+        seconds: of processor time, for all.
+    """
+    if not values.get("expressions"):
+        return None, None
+    visited = Visited(unit.codes)
+    try:
+        noted = noted_in(visited, unit.run)
+    except TooManyError:
+        return None, None
+    trials = Trials(visited, noted, *read_values(values["expressions"]), unit.like)
+
+    def is_wanted(place: Place) -> bool:
+        return not far or id(place.node) in far
+
+    found = trials.found(unit.is_right, is_wanted, _SHARE * seconds)
+    if found is None:
+        return None, None
+
+    def forms(place: Place, other: Other) -> Iterator[HelperEdit]:
+        code, node = place.code, place.node
+        assert isinstance(node, ast.expr)
+        named = next((unit.named[one.__code__] for one in code.functions if one.__code__ in unit.named), {})
+        yield from ranked_edits([code], theirs)
+        yield from _other_names(place, named)
+        at = other.file, other.line, other.text
+        for form in in_words_of_port(code, named, values["functions"], at):
+            yield Graft(code, node, ast.copy_location(form, node))
+        yield from (edit for edit in grafted if edit.code is code)
+
+    fitting = fitting_in_place(found, forms, unit.run, unit.like)
+    with_values: list[HelperEdit] = []
+    for _, edit in zip(range(_MOST), fitting, strict=False):
+        if (fits := unit.fit(edit)) is Fit.ALL:
+            return edit, found
+        with_values += [edit] if fits is Fit.VALUES else []
+    return next(iter(with_values), None), found
+
+
+def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:
+    """Other names, and attributes of its object, that the function has values for."""
+    for node in ast.walk(place.node):
+        if isinstance(node, (ast.Name, ast.Attribute)) and (own := ast.unparse(node)) in named:
+            for name in named.keys() - {own}:
+                new = ast.fix_missing_locations(ast.copy_location(ast.parse(name, mode="eval").body, node))
+                yield HelperEdit(place.code, node, new)
+
+
+def told(found: Found) -> dict[str, Any]:
+    """What `fitting_edit` returns of an edit, for the place alone."""
+    ours, theirs = (
+        " and ".join(dict.fromkeys(words))
+        for words in (
+            [f"`{place.text}`" for place, _, _ in found.parts],
+            [f"`{other.text}`, line {other.line} of {other.file}" for _, other, _ in found.parts],
+        )
+    )
+    node, verb = found.place.node, "is" if len(found.parts) == 1 else "are"
+    place = line_of(found.place.code, node)
+    return {
+        "text": f"{ours}, {place}, should be what {theirs}, {verb}",
+        "lines_of_port": [(found.place.code.file, node.lineno, node.end_lineno or node.lineno)],
+        "edit": {"to_do": f"let {ours} be what {theirs}, {verb}"},
+        "is_place": True,
+    }
