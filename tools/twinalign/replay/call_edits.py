@@ -30,6 +30,7 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
     yield from node.args[:1]
     yield from _of_call_of_operation(node)
     yield from _with_exchanged_sizes(node)
+    yield from _weighted_means(node)
     if (sizes := sizes_of_two(node)) is not None:
         yield ast.Attribute(sizes, "T", ast.Load())
     if isinstance(node.func, ast.Attribute):
@@ -42,6 +43,27 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
         yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
     for at in range(len(node.keywords)):
         yield ast.Call(node.func, node.args, [*node.keywords[:at], *node.keywords[at + 1 :]])
+
+
+def _weighted_means(node: ast.Call) -> Iterator[ast.expr]:
+    """What is divided by the sum of the weights, in place of the mean of what has weights as factors."""
+    given = given_to(node)
+    if getattr(node.func, "attr", "") != "mean" or not isinstance(given, ast.BinOp) or type(given.op) is not ast.Mult:
+        return
+    for weights in (given.left, given.right):
+        sums = [
+            ast.Call(ast.Attribute(one, "sum", ast.Load()), [] if given_to(node) in node.args else node.args, [])
+            for one in (given, weights)
+        ]
+        yield ast.BinOp(sums[0], ast.Div(), sums[1])
+
+
+def means(node: ast.BinOp) -> Iterator[ast.expr]:
+    """The mean in place of a sum that is divided."""
+    total = node.left
+    if isinstance(node.op, ast.Div) and isinstance(total, ast.Call) and getattr(total.func, "attr", "") == "sum":
+        assert isinstance(total.func, ast.Attribute)
+        yield ast.Call(ast.Attribute(total.func.value, "mean", ast.Load()), total.args, total.keywords)
 
 
 def axes_in(nodes: Iterable[ast.AST]) -> list[ast.expr]:

@@ -12,15 +12,17 @@ import copy
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.replay.edited_trees import with_nodes
-from twinalign.replay.grafts import Graft
+from twinalign.replay.grafts import Graft, made_once
 from twinalign.replay.guarded import guarded
-from twinalign.replay.helper_edits import HelperEdit, PartsExchanged
+from twinalign.replay.helper_edits import BothEdits, HelperEdit
+from twinalign.replay.likeness import words_of
 from twinalign.replay.noted_expressions import Place, in_scope, numbers_of
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.value_trials import Found, Like, Other, as_value
@@ -30,6 +32,8 @@ _SAME = {"float64": 1e-9, "float32": 1e-5}
 """Relative; of other types all is the same."""
 _SINGLES, _PAIRED, _PAIRS = 600, 90, 4000
 """So many edits are tried; so many, the likeliest, two at once; and so many of two."""
+_OPENED, _MOST_NODES = 3, 400
+"""So often are names opened, into so much code."""
 _SECONDS = 2.0
 """Of processor time, for all of them."""
 _CHANGING = "append", "extend", "insert", "pop", "update", "set_value"
@@ -48,55 +52,103 @@ def fitting_in_place(
     """
     if not all(isinstance(place.node, ast.expr) for place, _, _ in found.parts):
         return
-    own = [_of_place(place, forms(place, other)) for place, other, _ in found.parts]
-    yield from _together(found, _fitting(found, own, run, like))
-    pairs = [
-        list(itertools.islice(_two_at_once(part[0], edits), _PAIRS))
-        for part, edits in zip(found.parts, own, strict=True)
+    opened = [_Opened(place) for place, _, _ in found.parts]
+    singles = [
+        list(itertools.islice(filter(one.holds, forms(place, other)), _SINGLES))
+        for one, (place, other, _) in zip(opened, found.parts, strict=True)
     ]
-    yield from _together(found, _fitting(found, pairs, run, like))
+    yield from _together(_fitting(found, opened, singles, run, like))
+    pairs = [list(itertools.islice(_two_at_once(edits), _PAIRS)) for edits in singles]
+    yield from _together(_fitting(found, opened, pairs, run, like))
 
 
-def _of_place(place: Place, edits: Iterable[HelperEdit]) -> list[HelperEdit]:
-    inside = {id(one) for one in ast.walk(place.node)}
-    return list(itertools.islice((edit for edit in edits if _stands_in(edit, inside)), _SINGLES))
+class _Opened:
+    """An expression with what its function makes names of, once each, in their place."""
+
+    def __init__(self, place: Place) -> None:
+        self._node, self._made_of = place.node, made_once(place.code)
+        self._inside = {id(place.node)}
+        waiting: list[tuple[ast.AST, int]] = [(place.node, 0)]
+        while waiting:
+            node, times = waiting.pop()
+            inner = self._made_of.get(getattr(node, "id", ""))
+            more = [(inner, times + 1)] if inner is not None and times < _OPENED else []
+            waiting += [*more, *((one, times) for one in ast.iter_child_nodes(node))]
+            self._inside.update(id(one) for one, _ in waiting)
+            if len(self._inside) > _MOST_NODES:
+                self._made_of = {}
+                self._inside = {id(one) for one in ast.walk(place.node)}
+                break
+
+    def holds(self, edit: HelperEdit) -> bool:
+        """Whether an edit stands in it."""
+        return all(id(one) in self._inside for one in edit.changes)
+
+    def form(self, edit: HelperEdit) -> ast.expr:
+        """The expression with an edit in it."""
+        found: ast.expr = self._rebuilt(self._node, edit.changes, 0)
+        return found
+
+    def _rebuilt(self, node: Any, changes: Mapping[ast.AST, ast.AST], times: int) -> Any:
+        if (new := changes.get(node)) is not None:  # which may have what it replaces in it
+            changes = {old: other for old, other in changes.items() if other is not new}
+            node = new
+        inner = self._made_of.get(getattr(node, "id", ""))
+        if isinstance(node, ast.Name) and inner is not None and times < _OPENED:
+            return self._rebuilt(inner, changes, times + 1)
+        made = copy.copy(node)
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(made, field, [self._rebuilt(one, changes, times) if _is_code(one) else one for one in value])
+            elif isinstance(value, ast.AST):
+                setattr(made, field, self._rebuilt(value, changes, times))
+        return made
 
 
-def _stands_in(edit: HelperEdit, inside: set[int]) -> bool:
-    parts = [edit.old, edit.new] if isinstance(edit, PartsExchanged) else [edit.old]
-    return all(id(one) in inside for one in parts)
+def _is_code(value: Any) -> bool:
+    return isinstance(value, ast.AST)
 
 
-def _two_at_once(place: Place, edits: Sequence[HelperEdit]) -> Iterator[HelperEdit]:
-    """Both of two edits of parts that do not contain each other, the likelier first."""
-    plain = [edit for edit in edits if type(edit) is HelperEdit and edit.old is not place.node][:_PAIRED]
-    inside = [{id(one) for one in ast.walk(edit.old)} for edit in plain]
-    for total in range(1, 2 * len(plain)):
-        for first in range(max(0, total - len(plain) + 1), (total + 1) // 2):
-            second = total - first
-            if inside[first].isdisjoint(inside[second]):
-                one, other = plain[first], plain[second]
-                yield _both(place, one, other)
+def _two_at_once(edits: Sequence[HelperEdit]) -> Iterator[HelperEdit]:
+    """Both of two edits of parts that do not contain each other: the same in two places first, then the likelier."""
+    plain = [edit for edit in edits if type(edit) is HelperEdit]
+    inside = [{id(one) for one in ast.walk(edit.old) if isinstance(one, ast.expr)} for edit in plain]
+    changes = [_change(edit) for edit in plain]
+    likely = range(min(len(plain), _PAIRED))
+    alike = [two for two in itertools.combinations(range(len(plain)), 2) if changes[two[0]] == changes[two[1]]]
+    others = sorted(itertools.combinations(likely, 2), key=sum)
+    for first, second in (*alike, *others):
+        if inside[first].isdisjoint(inside[second]):
+            one, other = plain[first], plain[second]
+            yield BothEdits(one.code, one.old, one.new, other)
 
 
-def _both(place: Place, *edits: HelperEdit) -> HelperEdit:
-    assert isinstance(place.node, ast.expr)
-    return HelperEdit(place.code, place.node, with_nodes(place.node, {one.old: one.new for one in edits}))
+def _change(edit: HelperEdit) -> tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]:
+    """The words that an edit takes away, and that it adds."""
+    old, new = Counter(words_of(edit.old)), Counter(words_of(edit.new))
+    return frozenset((old - new).items()), frozenset((new - old).items())
 
 
-def _together(found: Found, edits: Sequence[Sequence[HelperEdit]]) -> Iterator[HelperEdit]:
+def _together(edits: Sequence[Sequence[HelperEdit]]) -> Iterator[HelperEdit]:
     """One edit of each part."""
     for choice in itertools.product(*edits):
-        yield choice[0] if len(choice) == 1 else _both(found.place, *choice)
+        made = choice[0]
+        for other in choice[1:]:
+            made = BothEdits(made.code, made.old, made.new, other)
+        yield made
 
 
 def _fitting(
-    found: Found, edits: Sequence[Sequence[HelperEdit]], run: Callable[[], Any], like: Like
+    found: Found,
+    opened: Sequence[_Opened],
+    edits: Sequence[Sequence[HelperEdit]],
+    run: Callable[[], Any],
+    like: Like,
 ) -> list[list[HelperEdit]]:
     """Of each part those with which it has its values each time."""
     code, probed, probes, kept = found.place.code, dict[ast.AST, ast.AST](), list[_Probe](), []
-    for (place, _, values), own in zip(found.parts, edits, strict=True):
-        forms = [(edit, form) for edit in own if _changes_nothing(form := edit.within(place.node))]
+    for (place, _, values), one, own in zip(found.parts, opened, edits, strict=True):
+        forms = [(edit, form) for edit in own if _changes_nothing(form := one.form(edit))]
         probes.append(_Probe(values, len(forms), like))
         kept.append([edit for edit, _ in forms])
         probed[place.node] = _probed(place.node, len(probes) - 1, [form for _, form in forms])
@@ -115,7 +167,7 @@ def _fitting(
             run()
     except Exception:  # an edit may be no code, and the rest may not take the right values
         pass
-    if not all(one.times for one in probes):
+    if not all(each.times for each in probes):
         return [[] for _ in kept]
     return [sorted((own[number] for number in one.fitting), key=_length) for one, own in zip(probes, kept, strict=True)]
 

@@ -130,16 +130,29 @@ def in_words_of_port(
     """
     held = {name: value for one in code.functions for name, value in one.__globals__.items()}
     modules = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
-    file, line, text = place
-    for other, others_named in theirs:
-        if other["file"] != file or (of := _code(other)) is None:
-            continue
-        for node in expressions([of.tree]):
-            if node.lineno == line and shortened(node) == text and (names := _names(of, node, others_named)):
-                one = _Expression(node, names, True)
-                made = [form for form, _ in _forms(of, others_named, [one], named, modules)]
-                return [*made, *(new for form in made if (new := _of_numbers(form, modules)) is not None)]
+    if (found := function_at(theirs, place)) is None:
+        return []
+    of, others_named = found
+    for node in expressions([of.tree]):
+        if node.lineno == place[1] and shortened(node) == place[2] and (names := _names(of, node, others_named)):
+            one = _Expression(node, names, True)
+            made = [form for form, _ in _forms(of, others_named, [one], named, modules)]
+            return [*made, *(new for form in made if (new := _of_numbers(form, modules)) is not None)]
     return []
+
+
+def function_at(
+    theirs: Sequence[tuple[Mapping[str, Any], Values]], place: tuple[str, int, str]
+) -> tuple[Code, Values] | None:
+    """The reference's function around a place, and the values of its names; the innermost one."""
+    file, line, _ = place
+    found = [
+        (code, named)
+        for one, named in theirs
+        if one["file"] == file and one["line"] <= line and (code := _code(one)) is not None
+    ]
+    around = [both for both in found if line <= (both[0].tree.end_lineno or 0)]
+    return max(around, key=lambda both: both[0].tree.lineno, default=None)
 
 
 def _of_numbers(form: ast.expr, modules: Mapping[str, str]) -> ast.expr | None:
@@ -246,7 +259,7 @@ def _edits(
 ) -> Iterator[tuple[float, Graft]]:
     """How likely each is, from 0 to 1.6, and the edit."""
     known = {ast.dump(node) for node in expressions([code.tree])}
-    opening = _Opening(_made_once(code))
+    opening = _Opening(made_once(code))
     forms = {dumped: one for one in made if (dumped := ast.dump(one[0])) not in known}
     right = {ast.dump(new) for new, _ in made}  # what the reference has as well is right where it stands
     absent = _absent(code, named, elsewhere)
@@ -309,7 +322,7 @@ class _Opening:
         return node
 
 
-def _made_once(code: Code) -> dict[str, ast.expr]:
+def made_once(code: Code) -> dict[str, ast.expr]:
     """Names that are assigned in one place of a function, and not in a loop → what they are made of."""
     found: dict[str, ast.expr] = {}
     stored = Counter(

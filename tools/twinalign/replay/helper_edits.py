@@ -18,7 +18,7 @@ import numpy as np
 from twinalign.replay.aligned_code import AS_WRITTEN, Code, last_part, line_of, shortened
 from twinalign.replay.assignment_edits import assignment_edits
 from twinalign.replay.edited_trees import with_nodes
-from twinalign.replay.exchanged_parts import exchangeable, exchanged
+from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
 from twinalign.replay.likeness import words_of
@@ -103,9 +103,14 @@ class HelperEdit:
     def lines_of_port(self) -> list[tuple[str, int, int]]:
         return [(self.code.file, self.old.lineno, self.old.end_lineno or self.old.lineno)]
 
+    @property
+    def changes(self) -> dict[ast.AST, ast.AST]:
+        """Part of the function's code → what takes its place."""
+        return {self.old: self.new}
+
     def within(self, tree: ast.AST) -> Any:
         """A piece of the function's code with the edit in it; the given one stays as it is."""
-        return with_nodes(tree, {self.old: self.new})
+        return with_nodes(tree, self.changes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +134,32 @@ class PartsExchanged(HelperEdit):
     def lines_of_port(self) -> list[tuple[str, int, int]]:
         return [(self.code.file, part.lineno, part.end_lineno or part.lineno) for part in (self.old, self.new)]
 
-    def within(self, tree: ast.AST) -> Any:
-        return exchanged(tree, (self.old, self.new))
+    @property
+    def changes(self) -> dict[ast.AST, ast.AST]:
+        return {self.old: self.new, self.new: self.old}
+
+
+@dataclasses.dataclass(frozen=True)
+class BothEdits(HelperEdit):
+    """Two edits of a function at once; `old` and `new` are those of the first."""
+
+    other: HelperEdit
+
+    @property
+    def text(self) -> str:
+        return f"{super().text}, and {self.other.text}"
+
+    def to_json(self) -> dict[str, str]:
+        both = (super().to_json(), self.other.to_json())
+        return {"to_do": " and ".join(f"write `{one['after']}` in place of `{one['before']}`" for one in both)}
+
+    @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        return list(dict.fromkeys([*super().lines_of_port, *self.other.lines_of_port]))
+
+    @property
+    def changes(self) -> dict[ast.AST, ast.AST]:
+        return super().changes | self.other.changes
 
 
 Edit = HelperEdit | StatementEdit

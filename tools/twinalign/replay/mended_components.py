@@ -30,7 +30,7 @@ from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit,
 from twinalign.replay.places_of_edits import Unit, found_by_values, told
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
-from twinalign.replay.slices import FAR, named_parts, outermost, shared_distances, wrong_parts
+from twinalign.replay.slices import FAR, callers_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -59,6 +59,7 @@ class Component:
         wrong: runs it and returns the names of what is not as the reference's; may raise.
         names: of each thing that is wrong, as code may call it: all of them are made of what is to be found.
         of_layers: names of classes whose functions compute what is known to be right.
+        first: as `wrong`, of what `run` begins with; None if that is all.
     """
 
     worker: Any
@@ -66,6 +67,7 @@ class Component:
     wrong: Callable[[], Set[Any]]
     names: Sequence[Collection[str]]
     of_layers: Collection[str] = ()
+    first: Callable[[], Set[Any]] | None = None
 
     def mended(self, theirs: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The edit with which it is right, as `fitting_edit` has it; nothing where it does not run again as it did.
@@ -86,8 +88,9 @@ class Component:
             named = values_in(self.run)
             grafted = grafts(codes, named, values["functions"], far, self._delay)
             fit = functools.partial(self._fit, before, {code.file for code in codes})
-            own = [code for code in codes if not self._delay(code)]
-            unit = Unit(own, self.run, lambda: not self.wrong(), fit, named, self.worker.backend.to_tensor_like)
+            own = [code for code in codes if not self._delay(code) and not self._is_of_layers(code, codes)]
+            first = self.first or self.wrong
+            unit = Unit(own, first, lambda: not first(), fit, named, self.worker.backend.to_tensor_like)
             edit, place = found_by_values(unit, values, trees, grafted, far, seconds)
             if edit is not None:
                 return answer_of(edit)
@@ -105,6 +108,18 @@ class Component:
         case = sys.modules[type(self.worker.case).__module__]
         is_of_case = code.file == Path(str(case.__file__)).name
         return _LATE if is_of_case or code.name.partition(".")[0] in self.of_layers else 0
+
+    def _is_of_layers(self, code: Code, codes: Sequence[Code]) -> bool:
+        """Whether layers alone call a function, or those that they call."""
+        known, waiting = [code], [code]
+        while waiting:
+            callers = callers_of(waiting.pop(), codes)
+            if not callers:
+                return False
+            new = [one for one in callers if all(one is not other for other in known)]
+            known += new
+            waiting += [one for one in new if one.name.partition(".")[0] not in self.of_layers]
+        return True
 
     def _fit(self, before: Set[Any], files: Set[str], edit: Edit) -> Fit:
         try:
@@ -220,16 +235,16 @@ def metric_mended(
     with np.load(reference, allow_pickle=False) as stored:
         right = metric.results_of(stored)
 
-    def wrong() -> Set[Any]:
-        found: dict[str, np.ndarray] = {}
-        for more in dict.fromkeys((0, variations)):
-            found = metric.results_of(metric.measured(worker, weights, reference, more)[0])
-            known = {name: right[name] for name in found if name in right} if more < variations else right
-            if of_these := metric.differing(known, found):
-                return set(of_these)
-        return set()
+    def wrong(more: int = 0) -> Set[Any]:
+        found = metric.results_of(metric.measured(worker, weights, reference, more)[0])
+        known = {name: right[name] for name in found if name in right} if more < variations else right
+        return set(metric.differing(known, found))
 
-    return Component(worker, wrong, wrong, _last(names), _layers(worker, metric.STAGE)).mended(theirs, seconds)
+    def wrong_anywhere() -> Set[Any]:
+        return wrong() or wrong(variations)
+
+    layers = _layers(worker, metric.STAGE)
+    return Component(worker, wrong_anywhere, wrong_anywhere, _last(names), layers, wrong).mended(theirs, seconds)
 
 
 def _last(names: Iterable[str]) -> list[set[str]]:

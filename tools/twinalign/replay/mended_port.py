@@ -277,7 +277,7 @@ class _Unit:
         if not all(one <= _allowed(draw.whole) for one, draw in pairs):
             # With another fault behind it the whole is wrong still, but has to run.
             runs = not self._is_alone and all(map(math.isfinite, apart))
-            return Fit.NOTHING if any(left) or not runs else Fit.ALL
+            return Fit.NOTHING if any(left) or not runs else Fit.UNIT
         return Fit.ALL if not first.gradients or self._has_right_gradients(first) else Fit.VALUES
 
     def _begun(self, run: CaseRun, given: Mapping[str, Any], pairs: Sequence[Sequence[Any]]) -> _Draw:

@@ -37,23 +37,24 @@ _AGAIN = 0.25
 
 
 class Fit(enum.Enum):
-    """What an edit makes right: nothing, with values wrong that were not or without, values alone, or gradients too, as
-    far as they can be compared."""
+    """What an edit makes right: nothing, with values wrong that were not or without, values alone, gradients too as far
+    as they can be compared, or all that the port returns as well."""
 
-    BROKEN, NOTHING, VALUES, ALL = range(4)
+    BROKEN, NOTHING, VALUES, UNIT, ALL = range(5)
 
 
 def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: float) -> dict[str, Any]:
     """The first edit with which all is right, else with which values are; `seconds`: of processor time.
 
-    If that is a whole expression of the reference's, a smaller edit is looked for as long again, which says more.
+    If that is a whole expression of the reference's, a smaller edit is looked for as long again, which says more; and
+    if the port as a whole is not right with it, one with which it is: what runs elsewhere as well is right there, too.
 
     A part of the code an edit of which breaks what was right is looked at again at the end: what it makes is right.
 
     Returns:
         What `answer_of` has of the edit; nothing without one.
     """
-    began, found = time.process_time(), None
+    began, found, best = time.process_time(), None, Fit.NOTHING
     until = began + seconds
     breaking: set[int] = set()
     later: list[Edit] = []
@@ -69,16 +70,16 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
     for edit in breaking_last():
         if time.process_time() > until:
             break
-        if isinstance(found, Graft) and isinstance(edit, Graft):
+        if best is Fit.ALL and isinstance(edit, Graft):
             continue
         fits = fit(edit)
         if fits is Fit.BROKEN and type(edit) is HelperEdit and not _keeps(edit):
             breaking.update(map(id, ast.walk(edit.old)))
-        if fits is Fit.ALL or (fits is Fit.VALUES and found is None):
-            found = edit
-        if fits is Fit.ALL:
-            if not isinstance(edit, Graft):
-                break
+        if fits is Fit.ALL or (fits in (Fit.VALUES, Fit.UNIT) and fits.value > best.value):
+            found, best = edit, fits
+        if fits is Fit.ALL and not isinstance(edit, Graft):
+            break
+        if fits in (Fit.UNIT, Fit.ALL):
             now = time.process_time()
             until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
     return answer_of(found) if found else {}

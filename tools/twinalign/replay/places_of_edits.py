@@ -10,7 +10,7 @@ from typing import Any
 
 from twinalign.replay.aligned_code import Code, line_of
 from twinalign.replay.edits_in_place import fitting_in_place
-from twinalign.replay.grafts import Graft, in_words_of_port
+from twinalign.replay.grafts import Graft, function_at, in_words_of_port
 from twinalign.replay.helper_edits import HelperEdit, ranked_edits
 from twinalign.replay.noted_expressions import Place, TooManyError, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
@@ -81,20 +81,21 @@ def found_by_values(
         code, node = place.code, place.node
         assert isinstance(node, ast.expr)
         named = next((unit.named[one.__code__] for one in code.functions if one.__code__ in unit.named), {})
-        yield from ranked_edits([code], theirs)
-        yield from _other_names(place, named)
         at = other.file, other.line, other.text
+        there = function_at(values["functions"], at)
+        yield from ranked_edits([code], [*theirs, *([there[0].tree] if there is not None else [])])
+        yield from _other_names(place, named)
         for form in in_words_of_port(code, named, values["functions"], at):
             yield Graft(code, node, ast.copy_location(form, node))
         yield from (edit for edit in grafted if edit.code is code)
 
     fitting = fitting_in_place(found, forms, unit.run, unit.like)
-    with_values: list[HelperEdit] = []
+    known: dict[Fit, HelperEdit] = {}
     for _, edit in zip(range(_MOST), fitting, strict=False):
-        if (fits := unit.fit(edit)) is Fit.ALL:
-            return edit, found
-        with_values += [edit] if fits is Fit.VALUES else []
-    return next(iter(with_values), None), found
+        known.setdefault(unit.fit(edit), edit)
+        if Fit.ALL in known:
+            break
+    return next((known[one] for one in (Fit.ALL, Fit.UNIT, Fit.VALUES) if one in known), None), found
 
 
 def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:

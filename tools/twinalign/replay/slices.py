@@ -105,6 +105,11 @@ def kept_parts(codes: Sequence[Code], attributes: Set[str]) -> Iterator[Root]:
         yield from ((code, node) for node in _kept(code, attributes))
 
 
+def callers_of(code: Code, codes: Sequence[Code]) -> list[Code]:
+    """The functions among these that call one, as far as names tell."""
+    return [other for other, _ in _calls_of(code, codes, {}) if other is not code]
+
+
 def outermost(codes: Sequence[Code], classes: Mapping[str, Collection[str]]) -> list[str]:
     """Names of the functions that no other of them calls."""
     return [code.name for code in codes if all(other is code for other, _ in _calls_of(code, codes, classes))]
@@ -128,12 +133,17 @@ def _made(code: Code, names: Collection[str]) -> Iterable[ast.AST]:
                 yield node.iter
         elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_names(target) & set(names) for target in targets):
+            if any(_names(target) & set(names) for target in targets) or _may_change(node.value) & set(names):
                 yield node
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            holder = node.value.func.value if isinstance(node.value.func, ast.Attribute) else None
-            if isinstance(holder, ast.Name) and holder.id in names:
-                yield node
+        elif isinstance(node, ast.Expr) and _may_change(node.value) & set(names):
+            yield node
+
+
+def _may_change(value: ast.expr | None) -> set[str]:
+    """Names of what a call may change: the object of a method, and what it is given, as in `ema.step(net)`."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return set()
+    return {one.id for one in (value.func.value, *value.args) if isinstance(one, ast.Name)}
 
 
 def _kept(code: Code, attributes: Set[str]) -> Iterable[ast.AST]:

@@ -11,6 +11,7 @@ from twinalign.replay.call_edits import (
     counts_in,
     given_to,
     is_no_count,
+    means,
     of_call,
     of_size,
     sizes_of_two,
@@ -94,6 +95,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
         )
     for node in filter(_is_computed, nodes):
         yield from ((node, times(node, factor)) for factor in _FACTORS)
+        yield node, placed(ast.BinOp(ast.Constant(1), ast.Sub(), node), node)
         yield node, placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
 
 
@@ -208,6 +210,7 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
             yield ast.BinOp(node.right, node.op, node.left)
         yield from _with_exchanged_weights(node)
         yield from with_moved_factors(node)
+        yield from means(node)
         yield from _with_exchanged_names(node, modules)
         yield from _with_exchanged_parts(node)
         yield from _with_other_brackets(node)
