@@ -15,12 +15,15 @@ _MOST = 10_000
 
 
 class PlainAttributes:
-    """Numbers, texts, and lists, sets and dictionaries of them, in the attributes of a model's layers."""
+    """Numbers, texts, and lists, sets and dictionaries of them, in the attributes of a model's layers and parameters.
+
+    An optimizer of paddle's with groups writes their rates and their weight decay into the parameters.
+    """
 
     def __init__(self, backend: Backend, model: Any) -> None:
         self._layers: list[tuple[dict[str, Any], frozenset[str], dict[str, tuple[Any, Any]]]] = []
-        for layer in backend.all_layers(model):
-            held: dict[str, Any] = layer.__dict__
+        for holder in (*backend.all_layers(model), *backend.named_parameters(model).values()):
+            held: dict[str, Any] = holder.__dict__
             kept = {name: (value, copy.deepcopy(value)) for name, value in held.items() if _is_plain(name, value)}
             self._layers.append((held, frozenset(held), kept))
 

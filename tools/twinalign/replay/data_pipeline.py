@@ -12,6 +12,7 @@ from twinalign.case.calling import named_values
 from twinalign.case.definition import Case, Steps
 from twinalign.errors import InputError
 from twinalign.files.recordings import save_npz
+from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.noted_functions import noted
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -91,6 +92,16 @@ def read_samples(worker: Any, split: str, count: int) -> dict[str, Any]:
     for _ in itertools.islice(worker.fresh_case(STAGE).dataset(worker.framework, split), count):
         pass
     return {}
+
+
+def values_in_data(worker: Any, path: str, split: str, count: int) -> dict[str, Any]:
+    """The values in the code that makes so many samples, as `values_of` writes them."""
+
+    def read() -> None:
+        worker.backend.set_seed(worker.case.seed)
+        list(items_of(worker, worker.fresh_case(STAGE), split, count))
+
+    return values_of(read, path)
 
 
 def sample_arrays(backend: Any, sample: Any, prefix: str = "") -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.loading import kept_modules
-from twinalign.files.curve_names import EMA_DISTANCE, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.files.curve_names import BUFFER_NORM, EMA_DISTANCE, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.files.recordings import Recording
 from twinalign.replay import data_pipeline, metric, optimizer, training
 from twinalign.replay.aligned_code import Code
@@ -30,7 +30,7 @@ from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit,
 from twinalign.replay.places_of_edits import Unit, found_by_values, told
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
-from twinalign.replay.slices import FAR, callers_of, named_parts, outermost, shared_distances, wrong_parts
+from twinalign.replay.slices import FAR, called_by, callers_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -40,6 +40,7 @@ _MADE_BY = {
     LEARNING_RATE: ("learning_rate", "lr", "set_lr", "get_lr", "lr_lambda"),
     GRADIENT_NORM: ("backward", "grad", "set_value", "clip_grad_norm_", "grad_clip"),
     WEIGHT_NORM: ("step", "minimize", "parameters", "weight_decay"),
+    BUFFER_NORM: ("momentum", "_momentum"),
     EMA_DISTANCE: ("set_value", "copy_", "assign", "set_state_dict", "lerp_"),
 }
 """Curve of a training → names under which code says what it shows; what follows from others comes behind them."""
@@ -85,41 +86,46 @@ class Component:
                 return {}
             far = self._distances(codes)
             values, trees = theirs["values"], parsed_at(theirs["code"])
-            named = values_in(self.run)
-            grafted = grafts(codes, named, values["functions"], far, self._delay)
+            named, own = values_in(self.run), self._beside_layers(codes)
+            beside = {id(code) for code in own}
+
+            def delay(code: Code) -> int:  # few faults are in the case's own functions, and in those of layers
+                return 0 if id(code) in beside else _LATE
+
+            grafted = grafts(codes, named, values["functions"], far, delay)
             fit = functools.partial(self._fit, before, {code.file for code in codes})
-            own = [code for code in codes if not self._delay(code) and not self._is_of_layers(code, codes)]
             first = self.first or self.wrong
-            unit = Unit(own, first, lambda: not first(), fit, named, self.worker.backend.to_tensor_like)
+            like = self.worker.backend.to_tensor_like
+            unit = Unit(own, first, lambda: not first(), fit, named, like)
             edit, place = found_by_values(unit, values, trees, grafted, far, seconds)
             if edit is not None:
                 return answer_of(edit)
-            edits = in_turn(grafted, ordered_edits(codes, trees, far, delays=self._delay, ran=ran))
+            edits = in_turn(grafted, ordered_edits(codes, trees, far, delays=delay, ran=ran))
             found = fitting_edit((edit for edit in edits if not _asks_for_side(edit)), fit, seconds)
-            return found or (told(place) if place is not None else {})
+            return found or told(place)
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""
         roots = [found for names in self.names if (found := list(named_parts(codes, names)))]
         return shared_distances(codes, roots or [list(wrong_parts(codes, (), outermost(codes, {}), ()))], {})
 
-    def _delay(self, code: Code) -> int:
-        """How much later a function is looked at: the case's own, in which few faults are, and those of layers."""
+    def _is_of_case(self, code: Code) -> bool:
         case = sys.modules[type(self.worker.case).__module__]
-        is_of_case = code.file == Path(str(case.__file__)).name
-        return _LATE if is_of_case or code.name.partition(".")[0] in self.of_layers else 0
+        return code.file == Path(str(case.__file__)).name
 
-    def _is_of_layers(self, code: Code, codes: Sequence[Code]) -> bool:
-        """Whether layers alone call a function, or those that they call."""
-        known, waiting = [code], [code]
+    def _is_of_layer(self, code: Code) -> bool:
+        return code.name.partition(".")[0] in self.of_layers
+
+    def _beside_layers(self, codes: Sequence[Code]) -> list[Code]:
+        """The functions that run without those of layers around them, and none of the case's own."""
+        waiting = [code for code in codes if self._is_of_case(code) or not callers_of(code, codes)]
+        found: list[Code] = []
         while waiting:
-            callers = callers_of(waiting.pop(), codes)
-            if not callers:
-                return False
-            new = [one for one in callers if all(one is not other for other in known)]
-            known += new
-            waiting += [one for one in new if one.name.partition(".")[0] not in self.of_layers]
-        return True
+            code = waiting.pop()
+            if all(code is not other for other in found) and not self._is_of_layer(code):
+                found.append(code)
+                waiting += called_by(code, codes)
+        return [code for code in found if not self._is_of_case(code)]
 
     def _fit(self, before: Set[Any], files: Set[str], edit: Edit) -> Fit:
         try:
@@ -179,6 +185,21 @@ def training_mended(
     return Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE)).mended(theirs, seconds)
 
 
+class _AsTheyCome:
+    """The beginnings of curves, as a training tells them while it runs."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, list[float]] = {}
+
+    def __call__(self, curves: Mapping[str, Sequence[float]]) -> None:
+        for name, points in curves.items():
+            self._first.setdefault(name, list(points))
+
+    def leads_to(self, curves: Mapping[str, np.ndarray]) -> Callable[[str], bool]:
+        """Whether a curve begins as it was told at first."""
+        return lambda name: list(curves[name][: len(self._first.get(name, ()))]) == self._first.get(name, [])
+
+
 class _Training:
     """The port's training beside a file of the reference's."""
 
@@ -188,10 +209,12 @@ class _Training:
         self._right, self._moved = training.read_curves(reference)
         self._first, self._allowances = first, allowances
         self._train = functools.partial(train, most=max(map(len, self._right.values())))
-        plain, floors = self._train(), training.floors_of(self._right, self._moved)
+        as_they_come = _AsTheyCome()
+        plain, floors = self._train(at_once=as_they_come), training.floors_of(self._right, self._moved)
         # Curves of several optimizers may come in another order, which is known at the end alone.
         in_order = not port_in_order(self._right, plain) and not allowances
-        known = sorted(self._right.keys() & plain.keys(), key=first.__contains__) if in_order else ()
+        names = self._right.keys() & plain.keys() if in_order else set[str]()
+        known = sorted(filter(as_they_come.leads_to(plain), names), key=first.__contains__)
         self._allowed = {name: floors.get(name, 0.0) * len(self._right[name]) ** 0.5 for name in known}
 
     def wrong(self) -> Set[Any]:

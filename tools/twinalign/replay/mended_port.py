@@ -25,6 +25,7 @@ from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.case_run import CaseRun, KeptState
 from twinalign.replay.code_lines import Function
+from twinalign.replay.drawn_unit import Draw
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.grafts import grafts
@@ -115,33 +116,11 @@ def _searched(
     edits = ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran)
     wanted = filter(unit.makes_no_layer, in_turn(grafted, edits))
     found = fitting_edit(wanted, unit.fit, seconds)
-    return found or (told(place) if place is not None else {"near": lines_of(codes, far)})
+    return found or told(place) or {"near": lines_of(codes, far)}
 
 
 class _NotRepeatedError(Exception):
     """The unit does not run again as it ran before."""
-
-
-@dataclasses.dataclass
-class _Draw:
-    """One draw of inputs, on which the unit runs."""
-
-    run: CaseRun
-    forcing: Forcing
-    standing: StandIns
-    right: dict[str, np.ndarray]
-    """What the reference's forward, and its loss, return."""
-    gradients: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Those of the reference's parameters."""
-    pairs: Pairs = dataclasses.field(default_factory=dict)
-    wrong: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Names of what differs in the unit without an edit → relative difference."""
-    whole: float = 0.0
-    """Relative difference of what the port returns without an edit."""
-    gradient: float = math.inf
-    """The same of its parameters' gradients."""
-    children: frozenset[tuple[Any, ...]] = frozenset()
-    """Number of the call of each layer inside, how many tensors it is given, and which of the reference's it is not."""
 
 
 class _Unit:
@@ -280,7 +259,7 @@ class _Unit:
             return Fit.NOTHING if any(left) or not runs else Fit.UNIT
         return Fit.ALL if not first.gradients or self._has_right_gradients(first) else Fit.VALUES
 
-    def _begun(self, run: CaseRun, given: Mapping[str, Any], pairs: Sequence[Sequence[Any]]) -> _Draw:
+    def _begun(self, run: CaseRun, given: Mapping[str, Any], pairs: Sequence[Sequence[Any]]) -> Draw:
         """A draw with what differs on it; raises `_NotRepeatedError` where the unit does not run."""
         forcing = Forcing(self._worker, given["folder"], given["calls"], given["moved"])
         known = forcing.by_number
@@ -293,7 +272,7 @@ class _Unit:
             for at, tensor in enumerate(call.outputs)
             if tensor.number is not None
         }
-        draw = _Draw(run, forcing, standing, right)
+        draw = Draw(run, forcing, standing, right)
         if given["gradients"]:
             with np.load(given["gradients"], allow_pickle=False) as stored:
                 draw.gradients = dict(stored)
@@ -322,7 +301,7 @@ class _Unit:
         draw.gradient = self._gradient_apart(draw) if draw.gradients else math.inf
         return draw
 
-    def _again(self, draw: _Draw) -> CaseRun:
+    def _again(self, draw: Draw) -> CaseRun:
         """The draw with the model, and what else a run changes, as they were."""
         if self._moves:
             self._state.restore(draw.run.backend.state_tensors(draw.run.model))
@@ -330,7 +309,7 @@ class _Unit:
         self._worker.restore_attributes()
         return draw.run
 
-    def _pass(self, draw: _Draw, is_followed: bool) -> ForcedForward:
+    def _pass(self, draw: Draw, is_followed: bool) -> ForcedForward:
         wanted = {self._number: self._names}
         forced = draw.forcing.begin(self._again(draw), draw.pairs, standing=draw.standing, wanted=wanted)
         forced.is_followed = is_followed
@@ -340,7 +319,7 @@ class _Unit:
         found = [unit for unit in forced.units if unit.call.number == self._number and unit.ended]
         return found[-1] if found else None
 
-    def _left(self, draw: _Draw) -> set[str]:
+    def _left(self, draw: Draw) -> set[str]:
         """Names of what still differs in the unit; raises `_NotRepeatedError` where it calls other layers."""
         forced = self._pass(draw, False)
         with self._worker.backend.no_grad():
@@ -351,11 +330,11 @@ class _Unit:
         found = unit.wrong_ends().items()
         return {name for name, one in found if one.relative > _allowed(draw.wrong.get(name, 0.0))}
 
-    def _apart(self, draw: _Draw) -> float:
+    def _apart(self, draw: Draw) -> float:
         """The greatest relative difference of what the port returns; infinite where that has another shape."""
         return max(self._all_apart(draw, draw.right).values(), default=0.0)
 
-    def _all_apart(self, draw: _Draw, right: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def _all_apart(self, draw: Draw, right: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Name of a value of the port's own pass → its relative difference, infinite where the port has none."""
         with self._worker.backend.no_grad():
             calls = list(draw.forcing.by_number.values())
@@ -363,7 +342,7 @@ class _Unit:
         known = {name: difference(found[name], value).relative for name, value in right.items() if name in found}
         return dict.fromkeys(right, math.inf) | known
 
-    def _gradient_apart(self, draw: _Draw) -> float:
+    def _gradient_apart(self, draw: Draw) -> float:
         """The relative difference of all parameters' gradients together: some alone are nothing but rounding."""
         run, backend = self._again(draw), self._worker.backend
         backend.clear_gradients(run.model)
@@ -377,12 +356,12 @@ class _Unit:
         ours, theirs = (np.concatenate([one[side].ravel() for one in pairs]) for side in (0, 1))
         return difference(ours, theirs).relative if ours.shape == theirs.shape else math.inf
 
-    def _has_right_state(self, draw: _Draw) -> bool:
+    def _has_right_state(self, draw: Draw) -> bool:
         """Whether all that is kept is right with the edit, and what is returned as it was."""
         before = {**dict.fromkeys(draw.right, draw.whole), **draw.wrong}
         return all(one <= _allowed(before[name]) for name, one in self._all_apart(draw, draw.right).items())
 
-    def _has_right_gradients(self, draw: _Draw) -> bool:
+    def _has_right_gradients(self, draw: Draw) -> bool:
         return self._gradient_apart(draw) <= _allowed(draw.gradient)
 
 

@@ -107,8 +107,11 @@ def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:
                 yield HelperEdit(place.code, node, new)
 
 
-def told(found: Found) -> dict[str, Any]:
-    """What `fitting_edit` returns of an edit, for the place alone."""
+def told(found: Found | None) -> dict[str, Any]:
+    """What `fitting_edit` returns of an edit, for the place alone; nothing where that calls an object, which may have
+    been changed before."""
+    if found is None or any(map(_calls_object, found.parts)):
+        return {}
     ours, theirs = (
         " and ".join(dict.fromkeys(words))
         for words in (
@@ -124,3 +127,11 @@ def told(found: Found) -> dict[str, Any]:
         "edit": {"to_do": f"let {ours} be what {theirs}, {verb}"},
         "is_place": True,
     }
+
+
+def _calls_object(part: tuple[Place, Other, Any]) -> bool:
+    """Whether an expression calls what its function was given or has made."""
+    place = part[0]
+    called = [getattr(one.func, "id", "") for one in ast.walk(place.node) if isinstance(one, ast.Call)]
+    own = {one.id for one in ast.walk(place.code.tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return bool((own | {one.arg for one in place.code.tree.args.args}).intersection(called))

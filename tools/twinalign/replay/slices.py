@@ -110,6 +110,11 @@ def callers_of(code: Code, codes: Sequence[Code]) -> list[Code]:
     return [other for other, _ in _calls_of(code, codes, {}) if other is not code]
 
 
+def called_by(code: Code, codes: Sequence[Code]) -> list[Code]:
+    """The functions among these that one calls."""
+    return [other for call in code.calls for other in _called(call, codes, {})]
+
+
 def outermost(codes: Sequence[Code], classes: Mapping[str, Collection[str]]) -> list[str]:
     """Names of the functions that no other of them calls."""
     return [code.name for code in codes if all(other is code for other, _ in _calls_of(code, codes, classes))]

@@ -94,6 +94,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
             for new in (*_of_name(node, names), *of_size(node, names), *_in_calls_beside(node, scope, modules))
         )
     for node in filter(_is_computed, nodes):
+        yield from ((node, placed(new, node)) for new in _squared_or_at_places(node, scope))
         yield from ((node, times(node, factor)) for factor in _FACTORS)
         yield node, placed(ast.BinOp(ast.Constant(1), ast.Sub(), node), node)
         yield node, placed(ast.Call(ast.Attribute(node, "detach", ast.Load()), [], []), node)
@@ -360,6 +361,16 @@ def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
     is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
     if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
+
+
+def _squared_or_at_places(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
+    """A name times itself; and a result times what the function has elsewhere of a tensor at a place: `alive[t]`."""
+    if isinstance(node, ast.Name):
+        yield ast.BinOp(node, ast.Mult(), node)
+    elif isinstance(node, ast.BinOp):
+        places = [one for one in scope if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Name)]
+        for one in list({ast.dump(one.value): one for one in places}.values())[:_MOST_ITEMS]:
+            yield ast.BinOp(node, ast.Mult(), ast.Subscript(one.value, one.slice, ast.Load()))
 
 
 def _in_calls_beside(node: ast.expr, scope: Sequence[ast.AST], modules: Container[str]) -> Iterator[ast.expr]:

@@ -32,6 +32,8 @@ class Mended:
         stage: of the case.
         phase: of the causes that a line of the port is among.
         prepare: records what the function reads beyond what is there.
+        values: returns the values in the reference's code, as `values_of` does; it takes a `path`, and what is
+            `values_given`.
     """
 
     function: Callable[..., dict[str, Any]]
@@ -40,6 +42,8 @@ class Mended:
     stage: str = "forward"
     phase: str = "forward"
     prepare: Callable[[], Any] = lambda: None
+    values: Callable[..., dict[str, Any]] = kept_values
+    values_given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +112,8 @@ class ComponentContext:
         mended.prepare()
         paths = [mended.component]
         code = self.processes["ref"].call(reference_code, stage=mended.stage, paths=paths)[mended.component]
-        values = self.processes["ref"].call(kept_values, path=str(self.folder / "values_in_code.npy"))
+        path = str(self.folder / "values_in_code.npy")
+        values = self.processes["ref"].call(mended.values, path=path, **mended.values_given)
         theirs = {"code": code, "values": values}
         seconds = min(seconds_for(known), left)
         try:

@@ -24,6 +24,7 @@ from twinalign.replay.data_pipeline import (
     record_steps,
     same,
     same_item,
+    values_in_data,
 )
 from twinalign.replay.mended_components import data_mended
 from twinalign.search.components import ComponentContext, Mended
@@ -151,7 +152,10 @@ class _Split:
     def _explained(self, function: Callable[..., dict[str, Any]], **given: Any) -> Any:
         file = str(self.context.folder / "data" / f"{self.split}_ref.npz")
         read = {"split": self.split, "reference": file, "count": self.reference.compared}
-        mended = Mended(data_mended, f"dataset.{self.split}", read, STAGE, "data")
+        items = {"split": self.split, "count": self.reference.compared}
+        mended = Mended(
+            data_mended, f"dataset.{self.split}", read, STAGE, "data", values=values_in_data, values_given=items
+        )
         return self.context.explanation(function, mended=mended, split=self.split, **given)
 
     def _order_fault(self, order: list[int]) -> Fault:
