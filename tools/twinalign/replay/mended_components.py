@@ -26,8 +26,8 @@ from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.observed import CONSTANTS, observed
-from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit, in_turn, ordered_edits, parsed_at
-from twinalign.replay.places_of_edits import Unit, found_by_values, told
+from twinalign.replay.ordered_edits import Fit, edited, in_turn, ordered_edits, parsed_at
+from twinalign.replay.places_of_edits import Unit, found_anyhow
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
 from twinalign.replay.slices import FAR, called_by, callers_of, named_parts, outermost, shared_distances, wrong_parts
@@ -97,12 +97,9 @@ class Component:
             first = self.first or self.wrong
             like = self.worker.backend.to_tensor_like
             unit = Unit(own, first, lambda: not first(), fit, named, like)
-            edit, place = found_by_values(unit, values, trees, grafted, far, seconds)
-            if edit is not None:
-                return answer_of(edit)
             edits = in_turn(grafted, ordered_edits(codes, trees, far, delays=delay, ran=ran))
-            found = fitting_edit((edit for edit in edits if not _asks_for_side(edit)), fit, seconds)
-            return found or told(place)
+            wanted = (edit for edit in edits if not _asks_for_side(edit))
+            return found_anyhow(unit, values, trees, grafted, far, wanted, fit, seconds)
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""

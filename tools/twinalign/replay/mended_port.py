@@ -33,8 +33,8 @@ from twinalign.replay.helper_edits import Edit
 from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.layer_calls import FORWARD, LOSS
 from twinalign.replay.noted_values import values_in
-from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit, in_turn, ordered_edits, parsed_at
-from twinalign.replay.places_of_edits import Unit, found_by_values, told
+from twinalign.replay.ordered_edits import Fit, edited, in_turn, ordered_edits, parsed_at
+from twinalign.replay.places_of_edits import Unit, found_anyhow
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
@@ -109,14 +109,10 @@ def _searched(
     far = unit.distances(codes, lines)
     values, trees = theirs["values"], parsed_at(theirs["code"])
     grafted = [] if of_gradients else grafts(codes, unit.values, values["functions"], far, unit.delay)
-    placed = unit.placed(codes)
-    edit, place = found_by_values(placed, values, trees, grafted, far, seconds) if placed else (None, None)
-    if edit is not None:
-        return answer_of(edit)
     edits = ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran)
     wanted = filter(unit.makes_no_layer, in_turn(grafted, edits))
-    found = fitting_edit(wanted, unit.fit, seconds)
-    return found or told(place) or {"near": lines_of(codes, far)}
+    found = found_anyhow(unit.placed(codes), values, trees, grafted, far, wanted, unit.fit, seconds)
+    return found or {"near": lines_of(codes, far)}
 
 
 class _NotRepeatedError(Exception):

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, line_of
 from twinalign.replay.edits_in_place import fitting_in_place
 from twinalign.replay.grafts import Graft, function_at, in_words_of_port
-from twinalign.replay.helper_edits import HelperEdit, ranked_edits
+from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits
 from twinalign.replay.noted_expressions import Place, TooManyError, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
-from twinalign.replay.ordered_edits import Fit
+from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit
 from twinalign.replay.value_trials import Found, Like, Other, Trials
 
 _SHARE = 0.4
 """Of the time for a unit, for the place."""
+_LEFT = 0.5
+"""Of the time, for what is searched otherwise, at least."""
 _MOST = 12
 """Edits that fit there are tried in the unit as a whole."""
 
@@ -96,6 +99,29 @@ def found_by_values(
         if Fit.ALL in known:
             break
     return next((known[one] for one in (Fit.ALL, Fit.UNIT, Fit.VALUES) if one in known), None), found
+
+
+def found_anyhow(
+    unit: Unit | None,
+    values: Mapping[str, Any],
+    theirs: Sequence[ast.AST],
+    grafted: Sequence[Graft],
+    far: Mapping[int, int],
+    edits: Iterable[Edit],
+    fit: Callable[[Any], Fit],
+    seconds: float,
+) -> dict[str, Any]:
+    """What `fitting_edit` returns: of the edit where the unit goes wrong, else of the first of `edits` that fits, else of
+    that place, if it says something.
+
+    Others as for `found_by_values`; without a unit, edits alone are tried, with `fit`.
+    """
+    began = time.process_time()
+    edit, place = found_by_values(unit, values, theirs, grafted, far, seconds) if unit is not None else (None, None)
+    if edit is not None:
+        return answer_of(edit)
+    left = max(seconds - (time.process_time() - began), _LEFT * seconds)
+    return fitting_edit(edits, fit, left) or told(place)
 
 
 def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:
