@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,8 @@ from twinalign.replay.aligned_code import parsed
 from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import HelperEdit
 from twinalign.replay.line_spelling import OF_REFERENCE
-from twinalign.replay.noted_values import keep_values, kept_values, values_in
+from twinalign.replay.noted_expressions import values_of
+from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import edited
 from twinalign.replay.running_functions import functions_of
 from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
@@ -51,9 +53,9 @@ X = np.random.default_rng(0).standard_normal(20)
 
 def found_of(reference: str, port: str, theirs: Callable[[Any], Any], ours: Callable[[Any], Any]) -> list[Any]:
     one, other = module(reference, "theirs_of_grafts"), module(port, "ours_of_grafts")
-    keep_values(lambda: theirs(one))
+    values = values_of(lambda: theirs(one), os.devnull)
     codes = functions_of(lambda: ours(other), "paddle")
-    return grafts(codes, values_in(lambda: ours(other)), kept_values(None)["functions"])
+    return grafts(codes, values_in(lambda: ours(other)), values["functions"])
 
 
 def test_an_expression_that_the_port_lacks_is_found_in_its_names() -> None:
@@ -99,9 +101,9 @@ def ours(seed):
     return drawn(seed) * 4
 """
     both = module(shared)
-    keep_values(lambda: both.theirs(5))
+    values = values_of(lambda: both.theirs(5), os.devnull)
     codes = functions_of(lambda: both.ours(5), "paddle")
-    edits = grafts(codes, values_in(lambda: both.ours(5)), kept_values(None)["functions"])
+    edits = grafts(codes, values_in(lambda: both.ours(5)), values["functions"])
     assert not any("1.5" in edit.to_json()["after"] for edit in edits)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twinalign.replay.construction_places import reference_code
-from twinalign.replay.noted_values import kept_values
+from twinalign.replay.noted_expressions import kept_values
 from twinalign.search.components import ComponentContext, Mended
 
 

@@ -111,8 +111,7 @@ def found_anyhow(
     fit: Callable[[Any], Fit],
     seconds: float,
 ) -> dict[str, Any]:
-    """What `fitting_edit` returns: of the edit where the unit goes wrong, else of the first of `edits` that fits, else of
-    that place, if it says something.
+    """What `fitting_edit` returns of an edit where the unit goes wrong, else of one of `edits`; else that place.
 
     Others as for `found_by_values`; without a unit, edits alone are tried, with `fit`.
     """

@@ -28,6 +28,7 @@ _MOST_TURNS = 16
 """So many combinations are tried of the items of a tuple."""
 _MOST_AXES = 4
 _MOST_OF_SIZES = 4
+_EVERYWHERE = frozenset((0.0, 1.0, 2.0))
 Like = Callable[[np.ndarray, Any], Any]
 
 
@@ -93,23 +94,27 @@ class Trials:
                 not known_ours.issuperset(one["values"]),
             )
             for one in places
+            if _tells([arrays[n] for n in one["values"]])
         ]
 
     def found(self, is_right: Callable[[], bool], wanted: Callable[[Place], bool], seconds: float) -> Found | None:
         """The first place with which all is right, of those that are wanted; `seconds`: of processor time."""
         until = time.process_time() + seconds
         every = [(number, self._offered_together(number)) for number in self._absent(wanted)]
+        found: Found | None = None
         for turn in range(_MOST_TURNS):
-            for number, together in every:
+            for at, (number, together) in enumerate(every):
+                if time.process_time() > until:
+                    return found
                 if turn >= len(together):
                     continue
-                if time.process_time() > until:
-                    return None
                 if self._is_right_with({one: offer[1] for one, offer in together[turn].items()}, is_right):
                     places = self._visited.places
                     parts = [(places[one], *offer) for one, offer in together[turn].items()]
-                    return Found(places[number], parts, self._goes_wrong(number))
-        return None
+                    found = Found(places[number], parts, self._goes_wrong(number))
+                    every = every[:at]  # what is computed before may be where it begins
+                    break
+        return found
 
     def _absent(self, wanted: Callable[[Place], bool]) -> list[int]:
         """Places whose values the reference lacks, of those with the same values the first, and tuples of such; small
@@ -166,7 +171,7 @@ class Trials:
         """The reference's values that a place may take, the likeliest first."""
         ours = [self._noted.table.arrays[one] for one in self._noted.places[number]]
         words = words_of(self._visited.places[number].node)
-        near: list[tuple[bool, float, Other, list[np.ndarray]]] = []
+        near: list[tuple[bool, float, float, Other, list[np.ndarray]]] = []
         seen = set[tuple[int, ...]]()
         for other in self._others:
             key = tuple(map(id, other.values[: len(ours)]))
@@ -174,10 +179,10 @@ class Trials:
                 continue
             seen.add(key)
             if (fitted := _fitted(ours, other.values)) is not None and 0.0 < fitted[0] < math.inf:
-                near.append((not other.is_absent, fitted[0], other, fitted[1]))
-        near.sort(key=lambda one: one[:2])
-        alike = sorted(near[_NEAREST:], key=lambda one: -ratio(words, one[2].text.split(), 0.0))[:_LIKEST]
-        return [one[2:] for one in (*near[:_NEAREST], *alike)]
+                near.append((not other.is_absent, -_equal(ours, fitted[1]), fitted[0], other, fitted[1]))
+        near.sort(key=lambda one: one[:3])
+        alike = sorted(near[_NEAREST:], key=lambda one: -ratio(words, one[3].text.split(), 0.0))[:_LIKEST]
+        return [one[3:] for one in (*near[:_NEAREST], *alike)]
 
 
 class Exchanged:
@@ -256,6 +261,23 @@ def _layouts(array: np.ndarray, shape: Sequence[int], must_fit: bool) -> Iterato
         made = array.transpose(order)
         if not must_fit or made.shape == tuple(shape):
             yield made.reshape(shape)
+
+
+def _tells(values: Sequence[np.ndarray]) -> bool:
+    """Whether values are more than one small whole number, which any factor or size may be by chance."""
+    return any(array.size > 1 or abs(array.item()) not in _EVERYWHERE for array in values)
+
+
+def _equal(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+    """Share of equal elements, of all values."""
+    return float(
+        np.mean(
+            [
+                np.mean(np.abs(one - other) <= _SAME * np.abs(other).max(initial=0.0))
+                for one, other in zip(ours, theirs, strict=True)
+            ]
+        )
+    )
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -147,7 +147,7 @@ def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, f
     wrong.
     """
     proof = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}
-    if known is not None and known.id != _LINE and "is_place" in found:  # which says less
+    if known is not None and "is_place" in found:  # which says less
         return dataclasses.replace(known, evidence={"lines_of_port": found["lines_of_port"]} | known.evidence)
     if known is not None and known.id == _RATES:
         return Explanation(known.id, f"{known.text}; in the port {found['text']}", evidence={**known.evidence, **proof})

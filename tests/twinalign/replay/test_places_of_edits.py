@@ -1,0 +1,271 @@
+"""Where the port's code goes wrong, by the reference's values, and the edits that are right there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+from tests.twinalign.replay.test_ordered_edits import module
+from twinalign.backends.paddle.tensors import to_tensor_like
+from twinalign.replay.noted_expressions import values_of
+from twinalign.replay.noted_values import values_in
+from twinalign.replay.ordered_edits import Fit, edited
+from twinalign.replay.places_of_edits import Unit, found_anyhow, found_by_values, told
+from twinalign.replay.running_functions import functions_of
+
+Run = Callable[[Any], Any]
+X = np.random.default_rng(0).standard_normal((3, 4))
+W = np.random.default_rng(1).uniform(0.5, 2.0, (3, 4))
+
+
+@dataclasses.dataclass
+class Both:
+    """The reference's values, and the port as a unit."""
+
+    values: dict[str, Any]
+    unit: Unit
+
+
+def both(folder: Path, reference: str, port: str, theirs: Run, ours: Run) -> Both:
+    one, other = module(reference, "theirs_of_places"), module(port, "ours_of_places")
+    right = np.asarray(theirs(one), np.float64)
+    values = values_of(lambda: theirs(one), str(folder / "values.npy"))
+
+    def is_right() -> bool:
+        found = np.asarray(ours(other), np.float64)
+        return found.shape == right.shape and bool(np.allclose(found, right, rtol=1e-12, atol=0.0))
+
+    def fit(edit: Any) -> Fit:
+        with edited(edit):
+            return Fit.ALL if is_right() else Fit.NOTHING
+
+    codes = functions_of(lambda: ours(other), "paddle")
+    named = values_in(lambda: ours(other))
+    return Both(values, Unit(codes, lambda: ours(other), is_right, fit, named, to_tensor_like))
+
+
+def found(folder: Path, reference: str, port: str, theirs: Run, ours: Run) -> tuple[Any, Any]:
+    made = both(folder, reference, port, theirs, ours)
+    return found_by_values(made.unit, made.values, [], [], {}, 20.0)
+
+
+RATIO = """
+import torch
+
+def ratio(clean, other, mask):
+    signal = (clean ** 2 * mask).sum(1)
+    noise = ((clean - other) ** 2 * mask).sum(1)
+    return (10 * torch.log10(signal / (noise + 1e-8))).mean()
+"""
+POOLED = """
+import paddle
+
+def quality(target, estimate, weight):
+    err = (target - estimate).square() * weight
+    power = target.square() * weight
+    quotient = power.sum() / (err.sum() + 1e-8)
+    return 10 * paddle.log10(quotient).mean()
+"""
+
+
+def test_one_edit_in_two_places_of_what_an_expression_is_made_of(tmp_path: Path) -> None:
+    edit, place = found(
+        tmp_path,
+        RATIO,
+        POOLED,
+        lambda made: made.ratio(torch.from_numpy(X), torch.from_numpy(X[::-1].copy()), torch.from_numpy(W)),
+        lambda made: made.quality(paddle.to_tensor(X), paddle.to_tensor(X[::-1].copy()), paddle.to_tensor(W)),
+    )
+    assert place.place.text == "10 * paddle.log10(quotient).mean()"
+    assert edit.text == (
+        "`power.sum()` in place of `power.sum(axis=1)`, line 6 of ours_of_places.py, "
+        "and `err.sum()` in place of `err.sum(axis=1)`, line 6 of ours_of_places.py"
+    )
+    to_do = "write `power.sum(axis=1)` in place of `power.sum()` and write `err.sum(axis=1)` in place of `err.sum()`"
+    assert edit.to_json() == {"to_do": to_do}
+    assert edit.lines_of_port == [("ours_of_places.py", 6, 6)]
+
+
+def test_the_first_place_that_makes_all_right_is_found_and_another_attribute_there(tmp_path: Path) -> None:
+    reference = """
+class Matcher:
+    def __init__(self):
+        self.high, self.low = 0.9, 0.2
+
+    def of(self, best):
+        labels = (best > 0) * 1.0
+        labels[best < self.low] = 0
+        labels[(best >= self.low) & (best < self.high)] = -1
+        return labels * 3
+"""
+    port = """
+import numpy as np
+
+class Matching:
+    def __init__(self):
+        self.upper, self.lower = 0.9, 0.2
+
+    def of(self, quality):
+        labels = np.where(quality >= self.upper, (quality > 0) * 1.0, -1.0)
+        labels = np.where(quality < self.upper, 0.0, labels)
+        return labels * 3
+"""
+    edit, place = found(
+        tmp_path, reference, port, lambda made: made.Matcher().of(X), lambda made: made.Matching().of(X)
+    )
+    assert place.place.text == "np.where(quality < self.upper, 0.0, labels)"
+    assert place.parts[0][1].text == "labels[(best >= self.low) & (best < self.high)] = -1"
+    assert edit.text == "`self.upper` in place of `self.lower`, line 9 of ours_of_places.py"
+
+
+STEPS = """
+import numpy as np
+
+def steps(x, keep):
+    h, c, every = np.zeros(4), np.zeros(4), []
+    for one, alive in zip(x, keep):
+        new, memory = np.tanh(one + h), c + one
+        h, c = np.where(alive, new, h), np.where(alive, memory, c)
+        every.append(h + c)
+    return np.stack(every)
+"""
+NOT_HELD = """
+import numpy as np
+
+def run(x, mask):
+    state, cell, found = np.zeros(4), np.zeros(4), []
+    for one, m in zip(x, mask):
+        state, cell = np.tanh(one + state), cell + one
+        found.append(state + cell)
+    return np.stack(found)
+"""
+
+
+def test_two_values_of_one_statement_are_exchanged_at_once_and_told(tmp_path: Path) -> None:
+    keep = np.array([True, False, True])
+    edit, place = found(
+        tmp_path, STEPS, NOT_HELD, lambda made: made.steps(X, keep), lambda made: made.run(X, keep.astype(float))
+    )
+    assert edit is None
+    assert told(place) == {
+        "text": (
+            "`np.tanh(one + state)` and `cell + one`, line 6 of ours_of_places.py, should be what "
+            "`np.where(alive, new, h)`, line 7 of theirs_of_places.py and `np.where(alive, memory, c)`, "
+            "line 7 of theirs_of_places.py, are"
+        ),
+        "lines_of_port": [("ours_of_places.py", 6, 6)],
+        "edit": {
+            "to_do": (
+                "let `np.tanh(one + state)` and `cell + one` be what `np.where(alive, new, h)`, "
+                "line 7 of theirs_of_places.py and `np.where(alive, memory, c)`, line 7 of theirs_of_places.py, are"
+            )
+        },
+        "is_place": True,
+    }
+
+
+def test_values_in_another_layout_are_no_place_where_it_goes_wrong(tmp_path: Path) -> None:
+    reference = """
+def of(x):
+    heads = x.reshape(3, 2, 2).transpose(0, 1)
+    return (heads * 3 + 1).sum(0)
+"""
+    port = """
+def of(x):
+    heads = x.reshape([3, 2, 2])
+    scaled = heads * 3
+    return (scaled + 2).sum(0)
+"""
+    edit, place = found(
+        tmp_path,
+        reference.replace(".sum(0)", ".transpose(0, 1).sum(0)"),
+        port,
+        lambda made: made.of(torch.from_numpy(X)),
+        lambda made: made.of(paddle.to_tensor(X)),
+    )
+    assert place.place.text == "scaled + 2"
+    assert place.is_where
+    assert edit.text == "`scaled + 2` in place of `scaled + 1`, line 4 of ours_of_places.py"
+
+
+def test_a_formula_of_the_reference_is_written_for_numbers(tmp_path: Path) -> None:
+    reference = """
+import torch
+
+def perplexity(forward, backward):
+    return torch.exp((forward + backward) / 2)
+"""
+    port = """
+import math
+import paddle
+
+def measure(one, other):
+    return 0.5 * (math.exp(one) + math.exp(other))
+"""
+    edit, _ = found(
+        tmp_path,
+        reference,
+        port,
+        lambda made: made.perplexity(torch.tensor(1.25, dtype=torch.float64), torch.tensor(2.5, dtype=torch.float64)),
+        lambda made: made.measure(1.25, 2.5),
+    )
+    assert edit.to_json()["after"] == "math.exp((one + other) / 2)"
+
+
+def test_where_a_model_is_called_nothing_is_told(tmp_path: Path) -> None:
+    """It may have been changed before."""
+    reference = """
+class Model:
+    def __init__(self, factor):
+        self.factor = factor
+
+def evaluate(x, factor):
+    model = Model(factor)
+    return x * model.factor + 1
+"""
+    port = """
+class Net:
+    def __init__(self, factor):
+        self._held = [factor]
+
+    def __call__(self, x):
+        return x * self._held[0]
+
+def evaluate(x, factor):
+    net = Net(factor)
+    return net(x) + 1
+"""
+    _, place = found(tmp_path, reference, port, lambda made: made.evaluate(X, 2.0), lambda made: made.evaluate(X, 3.0))
+    assert place is not None
+    called = dataclasses.replace(place, parts=[(place.place, place.parts[0][1], [])])
+    assert "net(" in place.place.text or told(called)
+    if "net(" in place.place.text:
+        assert told(called) == {}
+
+
+def test_without_a_place_the_edits_are_tried_in_turn(tmp_path: Path) -> None:
+    made = both(tmp_path, "def of(x):\n    return x * 2\n", "def of(x):\n    return x * 3\n", *[lambda m: m.of(X)] * 2)
+    tried: list[Any] = []
+
+    def edits() -> Iterable[Any]:
+        tried.append("asked")
+        return iter(())
+
+    assert found_anyhow(None, made.values, [], [], {}, edits(), made.unit.fit, 1.0) == {}
+    assert tried == ["asked"]
+    answer = found_anyhow(made.unit, made.values, [], [], {}, iter(()), made.unit.fit, 20.0)
+    assert answer["text"] == "`x * 3` in place of `x * 2`, line 2 of ours_of_places.py"
+
+
+@pytest.mark.parametrize("expressions", [None, {}])
+def test_without_the_references_values_there_is_no_place(tmp_path: Path, expressions: Any) -> None:
+    made = both(tmp_path, "def of(x):\n    return x * 2\n", "def of(x):\n    return x * 3\n", *[lambda m: m.of(X)] * 2)
+    values = made.values | {"expressions": expressions}
+    assert found_by_values(made.unit, values, [], [], {}, 20.0) == (None, None)
