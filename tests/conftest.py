@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import io
 import json
 import os
@@ -42,6 +43,12 @@ def _prepared_data() -> None:
 
 
 KeptRun = Callable[..., RunResult]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _searched() -> None:
+    """Objects are found by what refers to them: those of a test that made a `Worker` in this process are frozen."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

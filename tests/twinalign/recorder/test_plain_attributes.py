@@ -40,3 +40,16 @@ def test_they_are_set_back(backend, base):
     assert not hasattr(inner, "late")
     assert not inner.training  # the mode belongs to the pass
     assert model.inner is inner
+
+
+def test_what_an_optimizer_writes_into_parameters_is_set_back() -> None:
+    """Its groups' rates and weight decay are attributes of the parameters, and would hold in every later optimizer."""
+    model = paddle.nn.Linear(2, 2)
+    kept = PlainAttributes(paddle_backend, model)
+    groups = [{"params": [model.weight], "learning_rate": 0.1, "weight_decay": 0.5}, {"params": [model.bias]}]
+    paddle.optimizer.Adam(parameters=groups)
+    assert model.weight.optimize_attr["learning_rate"] == 0.1
+    assert model.weight.regularizer is not None
+    kept.restore()
+    assert model.weight.optimize_attr["learning_rate"] == 1.0
+    assert model.weight.regularizer is None

@@ -100,6 +100,20 @@ def test_what_breaks_right_values_postpones_its_part_alone() -> None:
     assert {id(one) for one in order[-len(others) + 1 :]} == {id(one) for one in others[1:]}
 
 
+def test_what_mends_the_whole_port_counts_more_than_what_mends_one_unit() -> None:
+    """A unit of which another one calls the same function: what fits there by chance is wrong in the other."""
+    port = module(PORT)
+    edits = list(ordered_edits(functions_of(lambda: port.results(4), "paddle"), [], {}))
+    for fits, taken in (
+        ({2: Fit.UNIT, 4: Fit.ALL}, 4),
+        ({2: Fit.UNIT, 4: Fit.UNIT}, 2),
+        ({2: Fit.VALUES, 4: Fit.UNIT}, 4),
+    ):
+        asked: Mapping[int, Fit] = fits
+        found = fitting_edit(edits, lambda edit, asked=asked: asked.get(edits.index(edit), Fit.NOTHING), 20.0)
+        assert found["text"] == edits[taken].text
+
+
 def test_values_alone_count_where_nothing_else_fits() -> None:
     port = module(PORT)
     edits = list(ordered_edits(functions_of(lambda: port.results(4), "paddle"), [], {}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from twinalign.replay.aligned_code import Code, parsed
-from twinalign.replay.slices import distances, outermost, wrong_parts
+from twinalign.replay.slices import called_by, callers_of, distances, outermost, wrong_parts
 
 SOURCE = """
 def forward(self, x, mask):
@@ -62,3 +62,25 @@ def test_layers_in_an_attribute_are_known_by_their_class() -> None:
     assert outermost(known, {"scored": {"Scored"}}) == ["Net.forward"]
     found = distances(known, wrong_parts(known, ["last"], [], []), {"scored": {"Scored"}})
     assert distance_of("values.exp()", known, found) == 3
+
+
+def test_what_a_method_is_given_it_may_change() -> None:
+    text = """
+def train(net, average, loader):
+    for batch in loader:
+        average.step(net)
+        other.step()
+        value = net(batch)
+    return value
+"""
+    known = [one for one in [parsed(text.strip(), "port.py", 1, "train", "paddle")] if one is not None]
+    found = distances(known, wrong_parts(known, [], ["train"], []), {})
+    assert distance_of("average.step(net)", known, found) == 2
+    assert distance_of("other.step()", known, found) is None
+
+
+def test_who_calls_whom() -> None:
+    forward, scored = codes()
+    assert callers_of(scored, [forward, scored]) == [forward]
+    assert called_by(forward, [forward, scored]) == [scored]
+    assert callers_of(forward, [forward, scored]) == []

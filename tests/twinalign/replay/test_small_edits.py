@@ -172,3 +172,20 @@ def test_nothing_is_split_into_less_than_one_part() -> None:
     assert "3" in edits
     assert not {"-4", "0"} & {*edits}
     assert "-4" in [ast.unparse(new) for _, new in plain_edits([ast.parse("first(x, 4)")], (), ())]
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("layer.momentum = keep", "1 - keep"),
+        ("far = distance > r", "r * r"),
+        ("loss = (w * nll).mean()", "(w * nll).sum() / w.sum()"),
+        ("loss = (w * nll).mean(axis=1)", "(w * nll).sum(axis=1) / w.sum(axis=1)"),
+        ("loss = paddle.mean(w * nll)", "(w * nll).sum() / nll.sum()"),
+        ("loss = (w * nll).sum() / w.sum()", "(w * nll).mean()"),
+        ("for t in steps:\n    alive[t] = 1\n    disc[t] = gamma ** k", "gamma ** k * alive[t]"),
+    ],
+)
+def test_opposites_squares_weighted_means_and_what_stands_at_the_same_place(line: str, meant: str) -> None:
+    tree = ast.parse(line)
+    assert meant in [ast.unparse(new) for _, new in plain_edits([tree], (), ast.walk(tree))]

@@ -50,11 +50,9 @@ def _weighted_means(node: ast.Call) -> Iterator[ast.expr]:
     given = given_to(node)
     if getattr(node.func, "attr", "") != "mean" or not isinstance(given, ast.BinOp) or type(given.op) is not ast.Mult:
         return
+    more = [one for one in node.args if one is not given]
     for weights in (given.left, given.right):
-        sums = [
-            ast.Call(ast.Attribute(one, "sum", ast.Load()), [] if given_to(node) in node.args else node.args, [])
-            for one in (given, weights)
-        ]
+        sums = [ast.Call(ast.Attribute(one, "sum", ast.Load()), more, node.keywords) for one in (given, weights)]
         yield ast.BinOp(sums[0], ast.Div(), sums[1])
 
 
