@@ -12,6 +12,7 @@ import ast
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.layer_calls import FORWARD, LOSS
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import Fit, edited, in_turn, ordered_edits, parsed_at
+from twinalign.replay.other_layers import OtherLayer, calls_of_other_layers
 from twinalign.replay.places_of_edits import Unit, found_anyhow
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
@@ -110,7 +112,7 @@ def _searched(
     values, trees = theirs["values"], parsed_at(theirs["code"])
     grafted = [] if of_gradients else grafts(codes, unit.values, values["functions"], far, unit.delay)
     edits = ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran)
-    wanted = filter(unit.makes_no_layer, in_turn(grafted, edits))
+    wanted = itertools.chain(unit.of_other_layers(codes), filter(unit.makes_no_layer, in_turn(grafted, edits)))
     found = found_anyhow(unit.placed(codes), values, trees, grafted, far, wanted, unit.fit, seconds)
     return found or {"near": lines_of(codes, far)}
 
@@ -210,6 +212,11 @@ class _Unit:
         like = self._worker.backend.to_tensor_like
         return Unit(own, lambda: self._left(first), lambda: not self._left(first), self.fit, self.values, like)
 
+    def of_other_layers(self, codes: Sequence[Code]) -> Iterator[Edit]:
+        """Edits that call a layer which the port does not call, in place of another."""
+        layers = self._worker.backend.named_layers(self._draws[0].run.model)
+        return calls_of_other_layers(codes, layers, self._called)
+
     def fit(self, edit: Edit) -> Fit:
         """Whether an edit mends the unit, on all draws.
 
@@ -218,6 +225,10 @@ class _Unit:
         """
         try:
             with edited(edit):
+                if isinstance(edit, OtherLayer):
+                    return (
+                        Fit.ALL if all(self._apart(one) <= _allowed(one.whole) for one in self._draws) else Fit.NOTHING
+                    )
                 if not self._is_of_construction(edit.code):
                     return self._fit()
                 with self._built_anew():
@@ -284,7 +295,7 @@ class _Unit:
         if unit is None:
             raise _NotRepeatedError
         self._functions |= unit.functions
-        self._unit = unit
+        self._unit, self._called = unit, {one.path for one in forced.units}
         draw.wrong = {name: found.relative for name, found in unit.wrong_ends().items()}
         draw.children = _children(unit)
         draw.whole = self._apart(draw)
