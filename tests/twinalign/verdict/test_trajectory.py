@@ -70,6 +70,16 @@ def test_a_repeat_shows_the_growth_of_rounding() -> None:
     assert (found.verdict, found.parted_at) == ("diverged", 2)
 
 
+def test_the_first_step_may_differ_as_the_reference_does_from_float64() -> None:
+    """10 log10 of a ratio next to 1 loses most of its digits, in both sides alike."""
+    curve, repeat = [0.05, 0.04, 0.03], [0.05, 0.04 + 1e-9, 0.03 + 2e-9]
+    port = [0.05 + 3e-6, 0.04, 0.03]
+    assert judge_trajectory(curve, port, reference_repeat=repeat).parted_at == 0
+    assert judge_trajectory(curve, port, reference_repeat=repeat, own_first=1e-6).verdict == "rounding"
+    found = judge_trajectory(curve, [0.05 + 5e-6, 0.04, 0.03], reference_repeat=repeat, own_first=1e-6)
+    assert (found.verdict, found.parted_at) == ("diverged", 0)
+
+
 def test_a_repeat_without_numbers_measures_nothing() -> None:
     found = judge_trajectory([1.0, 2.0, 3.0], [1.0, 2.0, 3.5], reference_repeat=[1.0, 2.0, NAN])
     assert (found.verdict, found.basis) == ("diverged", "growth")

@@ -110,7 +110,8 @@ def compare_training(
                 )
             )
         exact_steps = _steps(reference64) if agree else 0
-        tensors, facts = _judge(reference, reproduced, precision, "", times, allowed, exact_steps)
+        known = reference64 if agree else None
+        tensors, facts = _judge(reference, reproduced, precision, "", times, allowed, exact_steps, exact=known)
         tensors += of_float64
         facts = {name: [*facts[name], *more[name]] for name in facts}
     training: dict[str, Any] = {**facts, "outcomes": [outcome.to_json() for outcome in outcomes]}
@@ -205,8 +206,12 @@ def _judge(
     allowances: Sequence[Allowance] = (),
     exact_steps: int = 0,
     of_float32: bool = False,
+    exact: Arrays | None = None,
 ) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
-    """Verdicts and facts of one precision; `of_float32`: whether float64 runs began with numbers rounded to float32."""
+    """Verdicts and facts of one precision; `of_float32`: whether float64 runs began with numbers rounded to float32.
+
+    `exact`: the reference's first steps in float64, if both sides agree in them.
+    """
     tensors, horizons = [], []
     for name, array in reference.items():
         if name.startswith((REPEAT_PREFIX, WEIGHTS_PREFIX)):
@@ -217,6 +222,7 @@ def _judge(
             repeat = reference.get(REPEAT_PREFIX + name)
             moved = array + (repeat - array) * _OF_FLOAT32 if of_float32 and _is_like(repeat, array) else repeat
             options: dict[str, Any] = {"reference_repeat": moved, "own_times": own_times, "exact_steps": exact_steps}
+            options["own_first"] = abs(float(array[0] - exact[name][0])) if exact and len(exact.get(name, ())) else 0.0
             options |= {"name": name + suffix, "may_jump": name.startswith(_OF_SINGLE_TENSORS)}
             judge = functools.partial(judge_trajectory, array, reproduced[name], **options)
             judged, allowed = _judge_allowed(judge, name, precision, allowances, of_float32)

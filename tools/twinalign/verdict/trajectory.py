@@ -60,6 +60,7 @@ def judge_trajectory(
     *,
     reference_repeat: ArrayLike | None = None,
     own_times: float = 0.0,
+    own_first: float = 0.0,
     exact_steps: int = 0,
     may_jump: bool = False,
     rounding: float = _ROUNDING,
@@ -72,6 +73,8 @@ def judge_trajectory(
         reproduced: the port's.
         reference_repeat: the reference with another summation order, same steps.
         own_times: ratio of either side's own rounding to the floor (`own_rounding_over_floor`), 0 if unknown.
+        own_first: the reference's own rounding in the first step, which the float64 run shows, 0 if unknown: a ratio
+            near 0 dB loses most of its digits.
         exact_steps: how many of the first steps were made in float64 too and agree there, in all curves.
         may_jump: whether rounding alone can make a jump, as it does in the norm of a single tensor: a gradient near
             zero that changes its sign is a full step of AdamW.
@@ -96,7 +99,7 @@ def judge_trajectory(
     # A repeat that is NaN where the reference is a number measures nothing there.
     if repeat is not None and (len(repeat) != steps or (np.isfinite(ours) & ~np.isfinite(repeat)).any()):
         repeat = None
-    return _Curves(name, ours, port, repeat, own_times, exact_steps, may_jump, rounding).judge()
+    return _Curves(name, ours, port, repeat, own_times, own_first, exact_steps, may_jump, rounding).judge()
 
 
 def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -119,6 +122,7 @@ class _Curves:
     reproduced: np.ndarray
     repeat: np.ndarray | None
     own_times: float
+    own_first: float
     exact_steps: int
     may_jump: bool
     rounding: float
@@ -136,6 +140,7 @@ class _Curves:
         floor = _shown_by(self.reference, self.repeat, self.rounding * self._scale)
         allowed = FLOOR_FACTOR * floor
         # Before the first step nothing is amplified yet: there the port must round like the reference.
+        allowed[0] = max(allowed[0], _OWN_FACTOR * self.own_first)
         allowed[1:] = np.maximum(allowed[1:], _OWN_FACTOR * self.own_times * floor[1:])
         over = _first(self._difference > allowed)
         return self._grown(over) if over is not None and self._may_be_growth(over) else self._verdict("repeat", over)
