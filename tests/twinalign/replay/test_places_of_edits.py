@@ -53,7 +53,8 @@ def both(folder: Path, reference: str, port: str, theirs: Run, ours: Run) -> Bot
 
 def found(folder: Path, reference: str, port: str, theirs: Run, ours: Run) -> tuple[Any, Any]:
     made = both(folder, reference, port, theirs, ours)
-    return found_by_values(made.unit, made.values, [], [], {}, 20.0)
+    edit, place = found_by_values(made.unit, made.values, [], [], {}, 20.0)
+    return (edit[0] if edit is not None else None), place
 
 
 RATIO = """

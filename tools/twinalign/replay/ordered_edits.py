@@ -82,12 +82,17 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
         if fits in (Fit.UNIT, Fit.ALL):
             now = time.process_time()
             until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
-    return answer_of(found) if found else {}
+    return answer_of(found, best) if found else {}
 
 
-def answer_of(edit: Edit) -> dict[str, Any]:
-    """`text`, `lines_of_port` and `edit` of an edit."""
-    return {"text": edit.text, "lines_of_port": edit.lines_of_port, "edit": edit.to_json()}
+def answer_of(edit: Edit, fits: Fit) -> dict[str, Any]:
+    """`text`, `lines_of_port` and `edit` of an edit, and whether it `mends_all`."""
+    return {
+        "text": edit.text,
+        "lines_of_port": edit.lines_of_port,
+        "edit": edit.to_json(),
+        "mends_all": fits is Fit.ALL,
+    }
 
 
 @contextlib.contextmanager

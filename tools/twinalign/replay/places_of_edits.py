@@ -54,7 +54,7 @@ def found_by_values(
     grafted: Sequence[Graft],
     far: Mapping[int, int],
     seconds: float,
-) -> tuple[HelperEdit | None, Found | None]:
+) -> tuple[tuple[HelperEdit, Fit] | None, Found | None]:
     """The edit that mends the unit where it goes wrong, its gradients as well if one does, and that place.
 
     Args:
@@ -98,7 +98,7 @@ def found_by_values(
         known.setdefault(unit.fit(edit), edit)
         if Fit.ALL in known:
             break
-    return next((known[one] for one in (Fit.ALL, Fit.UNIT, Fit.VALUES) if one in known), None), found
+    return next(((known[one], one) for one in (Fit.ALL, Fit.UNIT, Fit.VALUES) if one in known), None), found
 
 
 def found_anyhow(
@@ -118,7 +118,7 @@ def found_anyhow(
     began = time.process_time()
     edit, place = found_by_values(unit, values, theirs, grafted, far, seconds) if unit is not None else (None, None)
     if edit is not None:
-        return answer_of(edit)
+        return answer_of(*edit)
     left = max(seconds - (time.process_time() - began), _LEFT * seconds)
     return fitting_edit(edits, fit, left) or told(place)
 

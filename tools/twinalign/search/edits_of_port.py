@@ -61,10 +61,14 @@ class PortEdits:
     alone: Sequence[str]
     faults: int
 
-    def explain(self, fault: Fault, suspect: Mapping[str, Any], left: float) -> float:
-        """Look for the edit that mends a fault, in at most `left` seconds; returns how many it took."""
+    def explain(self, fault: Fault, suspect: Mapping[str, Any], left: float) -> tuple[float, bool]:
+        """Look for the edit that mends a fault, in at most `left` seconds.
+
+        Returns:
+            How many seconds it took, and whether with the edit that is found all that the port computes is right.
+        """
         if fault.phase not in ("forward", "backward", "state") or not suspect["functions"] or left <= 0.0:
-            return 0.0
+            return 0.0, False
         begun = time.monotonic()
         try:
             answer = self._mended(fault, suspect, min(seconds_for(fault.explanation), left))
@@ -79,7 +83,7 @@ class PortEdits:
             _tell(fault, answer)
         elif fault.explanation is None:
             fault.evidence["near_lines"] = answer.get("near", [])
-        return time.monotonic() - begun
+        return time.monotonic() - begun, bool(answer.get("mends_all"))
 
     def _mended(self, fault: Fault, suspect: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """What `port_mended` answers."""

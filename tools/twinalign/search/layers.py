@@ -279,13 +279,17 @@ class _Search:
             del found[key]
             del asked[key]
         faults = self._decided(found, [(number, key) for number, key in judged if key in found])
-        self._edit_port([(fault, suspect) for fault, suspect in asked.values() if fault in faults], search.left)
-        return faults
+        return self._edited(faults, list(asked.values()), search.left)
 
-    def _edit_port(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]], left: float) -> None:
-        """Look for edits of the port where no cause says which line is wrong, while seconds for causes are left."""
+    def _edited(
+        self, faults: list[Fault], asked: Sequence[tuple[Fault, Mapping[str, Any]]], left: float
+    ) -> list[Fault]:
+        """The faults, with edits of the port where no cause says which line is wrong, while seconds are left for that.
+
+        Where all is right with one edit, what else is unexplained follows: right layers may run in another order.
+        """
         if self._crash is not None:
-            return
+            return faults
         given = (
             self._ask,
             self.processes["paddle"].revive,
@@ -295,13 +299,17 @@ class _Search:
             self._pairs,
             self._calls,
         )
-        edits = PortEdits(*given, [call.path for call in self._alone], len(asked))
+        edits = PortEdits(*given, [call.path for call in self._alone], len(faults))
         in_vain: list[Any] = []
         for fault, suspect in asked:
             code = suspect["layer"], suspect["functions"], fault.phase
-            if is_open(fault.explanation) and code not in in_vain:
-                left -= edits.explain(fault, suspect, left)
+            if fault in faults and is_open(fault.explanation) and code not in in_vain:
+                seconds, mends_all = edits.explain(fault, suspect, left)
+                if mends_all:
+                    return [one for one in faults if one is fault or one.explanation or one.phase != fault.phase]
+                left -= seconds
                 in_vain += [code] if is_open(fault.explanation) else []
+        return faults
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]
