@@ -84,3 +84,14 @@ def test_who_calls_whom() -> None:
     assert callers_of(scored, [forward, scored]) == [forward]
     assert called_by(forward, [forward, scored]) == [scored]
     assert callers_of(forward, [forward, scored]) == []
+
+
+def test_a_default_is_what_a_parameter_is_made_of() -> None:
+    text = """
+def shared(x, scale=0.5, *, shift=2, other=3):
+    return x * scale + shift
+"""
+    known = [one for one in [parsed(text.strip(), "port.py", 1, "shared", "paddle")] if one is not None]
+    found = distances(known, wrong_parts(known, [], ["shared"], []), {})
+    values = [*known[0].tree.args.defaults, *known[0].tree.args.kw_defaults]
+    assert [found.get(id(value)) for value in values] == [1, 1, None]

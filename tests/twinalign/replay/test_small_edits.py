@@ -183,6 +183,9 @@ def test_nothing_is_split_into_less_than_one_part() -> None:
         ("loss = (w * nll).mean(axis=1)", "(w * nll).sum(axis=1) / w.sum(axis=1)"),
         ("loss = paddle.mean(w * nll)", "(w * nll).sum() / nll.sum()"),
         ("loss = (w * nll).sum() / w.sum()", "(w * nll).mean()"),
+        ("kept = history[:longest]", "history[-longest:]"),
+        ("kept = history[-longest:]", "history[:longest]"),
+        ("norm(x, momentum=0.1)", "0.9"),
         ("for t in steps:\n    alive[t] = 1\n    disc[t] = gamma ** k", "gamma ** k * alive[t]"),
     ],
 )

@@ -17,7 +17,12 @@ Words = Sequence[str]
 
 def words_of(node: ast.AST | None) -> list[str]:
     """The words of a piece of code, in one spelling of both frameworks' commonest names."""
-    return [] if node is None else [SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
+    return [] if node is None else spelled_words(ast.unparse(node))
+
+
+def spelled_words(text: str) -> list[str]:
+    """The words of code, in one spelling of both frameworks' commonest names."""
+    return [SPELLED.get(word, word) for word in _WORD.findall(text)]
 
 
 def ratio(one: Words, two: Words, least: float = 0.0) -> float:

@@ -41,6 +41,7 @@ def distances(codes: Sequence[Code], roots: Iterable[Root], classes: Mapping[str
         for call in (one for one in inside if isinstance(one, ast.Call)):
             for other in _called(call, codes, classes):
                 waiting += [(other, one, distance + 1) for one in ast.walk(other.tree) if isinstance(one, ast.Return)]
+        waiting += [(code, value, distance + 1) for value in _defaults(code, read)]
         if read & {one.arg for one in code.tree.args.args}:
             waiting += [(other, call, distance + 1) for other, call in _calls_of(code, codes, classes)]
     return found
@@ -142,6 +143,14 @@ def _made(code: Code, names: Collection[str]) -> Iterable[ast.AST]:
                 yield node
         elif isinstance(node, ast.Expr) and _may_change(node.value) & set(names):
             yield node
+
+
+def _defaults(code: Code, names: Collection[str]) -> list[ast.expr]:
+    """The default values of a function's parameters of these names."""
+    given = code.tree.args
+    pairs = [*zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True)]
+    pairs += [(one, value) for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None]
+    return [value for one, value in pairs if one.arg in names]
 
 
 def _may_change(value: ast.expr | None) -> set[str]:

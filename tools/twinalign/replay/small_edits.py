@@ -328,13 +328,14 @@ def _is_like(one: ast.AST, other: ast.AST) -> bool:
 
 
 def _of_slice(item: ast.Slice) -> Iterator[ast.Slice]:
-    """`1:` for `:-1` and the other way round, every second from another start, no step, and all."""
+    """`1:` for `:-1`, `-n:` for `:n` and the other way round, every second from another start, no step, and all."""
     lower, upper, step = item.lower, item.upper, item.step
     if lower is not None and upper is None and step is None:
-        yield ast.Slice(None, ast.UnaryOp(ast.USub(), lower), None)
+        yield ast.Slice(None, times(lower, -1.0), None)
         yield ast.Slice(None, lower, None)
     if upper is not None and lower is None and step is None:
         yield ast.Slice(upper.operand if isinstance(upper, ast.UnaryOp) else upper, None, None)
+        yield ast.Slice(times(upper, -1.0), None, None)
     if step is not None:
         yield ast.Slice(ast.Constant(1) if lower is None else None, upper, step)
         yield ast.Slice(lower, upper, None)
@@ -396,3 +397,4 @@ def _usual(value: float, numbers: Sequence[float]) -> Iterator[float]:
         yield from (value * 2, value // 2) if abs(value) >= _LEAST_SIZE else ()
     else:
         yield from (value / 2, value * 2, value / 10, value * 10, value + 1, value - 1, -value, 1, 2, 0.5, *numbers)
+        yield from (round(1 - value, 12),) if 0 < value < 1 else ()

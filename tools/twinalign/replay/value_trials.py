@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.likeness import ratio, words_of
+from twinalign.replay.likeness import ratio, spelled_words, words_of
 from twinalign.replay.noted_expressions import Noted, Place, Visited, numbers_of
 
 _SAME = 1e-6
@@ -181,8 +181,12 @@ class Trials:
             if (fitted := _fitted(ours, other.values)) is not None and 0.0 < fitted[0] < math.inf:
                 near.append((not other.is_absent, -_equal(ours, fitted[1]), fitted[0], other, fitted[1]))
         near.sort(key=lambda one: one[:3])
-        alike = sorted(near[_NEAREST:], key=lambda one: -ratio(words, one[3].text.split(), 0.0))[:_LIKEST]
-        return [one[3:] for one in (*near[:_NEAREST], *alike)]
+        alike = sorted(near, key=lambda one: -ratio(words, spelled_words(one[3].text), 0.0))
+        if all(array.size == 1 for array in ours):  # how near one number is to another says little
+            chosen = [*alike[:_NEAREST], *near[:_LIKEST]]
+        else:
+            chosen = [*near[:_NEAREST], *alike[:_LIKEST]]
+        return list({id(one[3]): one[3:] for one in chosen}.values())
 
 
 class Exchanged:

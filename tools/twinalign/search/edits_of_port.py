@@ -161,7 +161,7 @@ def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, f
 
 def seconds_for(known: Explanation | None) -> float:
     """How long to look for an edit, at most."""
-    return _SECONDS if known is None or known.id in (*_NO_LINE, _LINE) else _SECONDS_IF_PROVEN
+    return _SECONDS if known is None or known.id in _NO_LINE or known.id.startswith(_LINE) else _SECONDS_IF_PROVEN
 
 
 def is_open(known: Explanation | None) -> bool:
@@ -170,4 +170,4 @@ def is_open(known: Explanation | None) -> bool:
         return known is None
     lines = sum(last - first + 1 for _, first, last in known.evidence.get("lines_of_port", ()))
     is_weak = any(one.rank >= _WEAK for one in known_causes("forward") if one.id == known.id)
-    return is_weak or known.id in (*_NO_LINE, _STOPPED) or (known.id == _LINE and lines > 1)
+    return is_weak or known.id in (*_NO_LINE, _STOPPED) or (known.id.startswith(_LINE) and lines > 1)  # or of buffers
