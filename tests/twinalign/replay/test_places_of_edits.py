@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -220,16 +221,12 @@ def measure(one, other):
     assert edit.to_json()["after"] == "math.exp((one + other) / 2)"
 
 
-def test_where_a_model_is_called_nothing_is_told(tmp_path: Path) -> None:
-    """It may have been changed before."""
+def test_nothing_is_told_where_it_goes_wrong_before_or_an_object_is_called(tmp_path: Path) -> None:
+    """The object may have been changed before."""
     reference = """
-class Model:
-    def __init__(self, factor):
-        self.factor = factor
-
 def evaluate(x, factor):
-    model = Model(factor)
-    return x * model.factor + 1
+    scaled = x * factor
+    return scaled + 1
 """
     port = """
 class Net:
@@ -243,12 +240,17 @@ def evaluate(x, factor):
     net = Net(factor)
     return net(x) + 1
 """
-    _, place = found(tmp_path, reference, port, lambda made: made.evaluate(X, 2.0), lambda made: made.evaluate(X, 3.0))
+    made = both(tmp_path, reference, port, lambda made: made.evaluate(X, 2.0), lambda made: made.evaluate(X, 3.0))
+    outer = [code for code in made.unit.codes if code.name == "evaluate"]
+    unit = dataclasses.replace(made.unit, codes=outer)
+    _, place = found_by_values(unit, made.values, [], [], {}, 20.0)
     assert place is not None
-    called = dataclasses.replace(place, parts=[(place.place, place.parts[0][1], [])])
-    assert "net(" in place.place.text or told(called)
-    if "net(" in place.place.text:
-        assert told(called) == {}
+    assert place.place.text == "net(x)"
+    assert told(place) == {}
+    plain = dataclasses.replace(place.place, node=ast.parse("x + 1", mode="eval").body)
+    for is_where in (True, False):
+        other = dataclasses.replace(place, place=plain, parts=[(plain, *place.parts[0][1:])], is_where=is_where)
+        assert bool(told(other)) is is_where
 
 
 def test_without_a_place_the_edits_are_tried_in_turn(tmp_path: Path) -> None:

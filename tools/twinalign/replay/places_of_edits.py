@@ -133,9 +133,12 @@ def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:
 
 
 def told(found: Found | None) -> dict[str, Any]:
-    """What `fitting_edit` returns of an edit, for the place alone; nothing where that calls an object, which may have
-    been changed before."""
-    if found is None or any(map(_calls_object, found.parts)):
+    """What `fitting_edit` returns of an edit, for the place alone.
+
+    Nothing where it goes wrong before, as far as one value tells, and where an object is called, which may have been
+    changed before.
+    """
+    if found is None or not (found.is_where or len(found.parts) > 1) or any(map(_calls_object, found.parts)):
         return {}
     ours, theirs = (
         " and ".join(dict.fromkeys(words))
