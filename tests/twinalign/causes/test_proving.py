@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -285,3 +286,15 @@ def test_a_sample_shows_what_is_far_from_the_port() -> None:
     assert not target.is_far({"output.0": port + 1e-3}, CONSTANTS, ALMOST), "constants in float32 may be why"
     assert not target.is_far({"output.0": port}, CONSTANTS, ALMOST)
     assert not target.is_far({"output.0": port[:-1]}, CONSTANTS, ALMOST), "left to the whole comparison"
+
+
+@pytest.mark.parametrize(("seconds", "of_one"), [(60.0, 20.0), (30.0, 15.0), (240.0, 80.0), (math.inf, 20.0)])
+def test_more_time_for_all_is_more_time_for_one(seconds: float, of_one: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.process_time", lambda: now[0])
+    budget = Budget(seconds)
+    with budget.of_one():
+        now[0] = of_one - 0.1
+        assert not budget.is_spent
+        now[0] = of_one
+        assert budget.is_spent

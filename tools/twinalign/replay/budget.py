@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-SECONDS_OF_ONE = 20.0
-"""One layer, or another component, takes no longer."""
+SECONDS_OF_ONE, OF_ALL = 20.0, 60.0
+"""One layer, or another component, takes no longer, if so many seconds are there for all; with more, as much longer."""
 SHARE_OF_ONE = 0.5
 """Nor more than this share of the time that is left: what is tried for it must not leave others without."""
 
@@ -29,7 +29,8 @@ class Budget:
     def of_one(self) -> Iterator[None]:
         """What runs within is the search for one cause."""
         self._from = time.process_time()
-        self._until = self._from + min(SECONDS_OF_ONE, self.left * SHARE_OF_ONE)
+        longer = max(1.0, self.seconds / OF_ALL) if math.isfinite(self.seconds) else 1.0
+        self._until = self._from + min(SECONDS_OF_ONE * longer, self.left * SHARE_OF_ONE)
         try:
             yield
         finally:
