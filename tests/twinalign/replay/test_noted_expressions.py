@@ -106,3 +106,16 @@ def test_values_of_a_run_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert any(function["name"] == "total" and "made" in named for function, named in written["functions"])
     monkeypatch.setattr(noted_expressions, "_MOST_ELEMENTS", 4)
     assert values_of(lambda: code.total(X), path)["expressions"] is None
+
+
+def test_code_that_does_not_run_once_more_shows_nothing(tmp_path: Path) -> None:
+    code, runs = module(CODE), iter((True, False))
+
+    def once() -> None:
+        assert next(runs)
+        code.total(X)
+
+    found = values_of(once, str(tmp_path / "values.npy"))
+    assert found["functions"]
+    assert found["expressions"] is None
+    assert values_of(once, str(tmp_path / "values.npy")) == {"functions": [], "expressions": None}

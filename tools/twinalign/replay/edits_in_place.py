@@ -35,7 +35,7 @@ _SINGLES, _PAIRED, _PAIRS = 600, 90, 4000
 _OPENED, _MOST_NODES = 3, 400
 """So often are names opened, into so much code."""
 _SECONDS = 2.0
-"""Of processor time, for all of them."""
+"""Of processor time, for all of them, each time that the expression is computed."""
 _CHANGING = "append", "extend", "insert", "pop", "update", "set_value"
 """Methods that change what they belong to, as those do whose name ends with _."""
 

@@ -138,9 +138,11 @@ def reference_values(worker: Any, path: str) -> dict[str, Any]:
     def forward() -> None:
         _restore(worker, first)
         worker.backend.set_seed(run.case.seed)
-        with worker.backend.no_grad(), worker.backend.default_dtype(run.dtype):
-            run.through(lambda _, layer, forward, given, named: forward(*given, **named))
-        _restore(worker, first)
+        try:
+            with worker.backend.no_grad(), worker.backend.default_dtype(run.dtype):
+                run.through(lambda _, layer, forward, given, named: forward(*given, **named))
+        finally:
+            _restore(worker, first)
 
     return values_of(forward, path, lambda: worker.construct(worker.fresh_case(run.stage)))
 

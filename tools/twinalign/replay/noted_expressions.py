@@ -228,6 +228,7 @@ def noted_in(visited: Visited, run: Callable[[], Any]) -> Noted:
 
 
 _KEPT: list[Callable[[], Any]] = []
+_NOTHING: Mapping[str, Any] = {"functions": [], "expressions": None}
 
 
 def keep_run(run: Callable[[], Any]) -> None:
@@ -237,7 +238,7 @@ def keep_run(run: Callable[[], Any]) -> None:
 
 def kept_values(worker: Any, path: str) -> dict[str, Any]:
     """`values_of` what `keep_run` has been given last; nothing if nothing has."""
-    return values_of(_KEPT[0], path) if _KEPT else {}
+    return values_of(_KEPT[0], path) if _KEPT else dict(_NOTHING)
 
 
 def values_of(run: Callable[[], Any], path: str, before: Callable[[], Any] = lambda: None) -> dict[str, Any]:
@@ -249,17 +250,21 @@ def values_of(run: Callable[[], Any], path: str, before: Callable[[], Any] = lam
         `functions`: each that ran, as `Function` in JSON, with the values of its names.
         `expressions`: the places that have a value, in the order of their first values: `file`, `line`, `text`, and
             where their values stand in `shapes` and, all in one array, in the file `path`. None if they are too many.
+        What a run that raises would have shown is left out: a user's code may not run once more.
     """
     functions: dict[CodeType, Function] = {}
-    named = values_in(lambda: (before(), run()), functions)
+    try:
+        named = values_in(lambda: (before(), run()), functions)
+    except Exception:
+        return dict(_NOTHING)
     visited = Visited(codes_running(functions, "torch"))
     found: dict[str, Any] = {
         "functions": [[dataclasses.asdict(functions[code]), values] for code, values in named.items()]
     }
     try:
         noted = noted_in(visited, run)
-    except TooManyError:
-        return found | {"expressions": None}
+    except Exception:  # `TooManyError`, or the user's
+        return dict(_NOTHING) | found
     np.save(path, np.concatenate([one.ravel().astype(np.float64) for one in noted.table.arrays] or [np.zeros(0)]))
     places = [
         {"file": place.code.file, "line": place.node.lineno, "text": place.text, "values": values}

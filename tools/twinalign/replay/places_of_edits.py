@@ -13,7 +13,7 @@ from twinalign.replay.aligned_code import Code, line_of
 from twinalign.replay.edits_in_place import fitting_in_place
 from twinalign.replay.grafts import Graft, function_at, in_words_of_port
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits
-from twinalign.replay.noted_expressions import Place, TooManyError, Visited, noted_in, read_values
+from twinalign.replay.noted_expressions import Place, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
 from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit
 from twinalign.replay.value_trials import Found, Like, Other, Trials
@@ -69,7 +69,7 @@ def found_by_values(
     visited = Visited(unit.codes)
     try:
         noted = noted_in(visited, unit.run)
-    except TooManyError:
+    except Exception:  # `TooManyError`, or the user's: what is noted asks tensors for their values
         return None, None
     trials = Trials(visited, noted, *read_values(values["expressions"]), unit.like)
 

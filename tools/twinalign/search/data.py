@@ -151,8 +151,8 @@ class _Split:
 
     def _explained(self, function: Callable[..., dict[str, Any]], **given: Any) -> Any:
         file = str(self.context.folder / "data" / f"{self.split}_ref.npz")
-        read = {"split": self.split, "reference": file, "count": self.reference.compared}
         items = {"split": self.split, "count": self.reference.compared}
+        read = {**items, "reference": file}
         mended = Mended(
             data_mended, f"dataset.{self.split}", read, STAGE, "data", values=values_in_data, values_given=items
         )
