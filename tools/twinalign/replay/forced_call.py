@@ -57,6 +57,8 @@ class ForcedCall:
     wanted: Collection[str] = ()
     """Values that are kept though they do not differ."""
     children: list[ForcedCall] = dataclasses.field(default_factory=list)
+    order: list[int] = dataclasses.field(default_factory=list)
+    """Places, among the tensors in its arguments, of those that stand for its partner's inputs."""
     given: list[Any] = dataclasses.field(default_factory=list)
     """Inputs as the enclosing module's code computed them; None for one without a partner."""
     inputs: list[Any] = dataclasses.field(default_factory=list)
@@ -115,7 +117,7 @@ class ForcedCall:
         """The same call before it runs; its inputs are to be set."""
         unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, self.wanted)
         unit.given, unit.forms, unit.signature = self.given, self.forms, self.signature
-        unit.given_again = self.given_again
+        unit.order, unit.given_again = self.order, self.given_again
         unit.layouts = {place: layout for place, layout in self.layouts.items() if place.startswith("input.")}
         return unit
 

@@ -12,6 +12,7 @@ from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.layer_calls import Tensor
 from twinalign.replay.layouts import Form, Inverted, Layouts, are_repeated, inverted, masked
+from twinalign.replay.nested_tensors import Place, put_together
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
 
@@ -39,13 +40,43 @@ class ForcedTensors:
     def order(self, ours: Sequence[Any], theirs: Sequence[Tensor]) -> list[int]:
         """Places of the port's tensors, those first that stand for the reference's, as `aligned` finds them.
 
-        What a dictionary hands on may come in another order: if all stand for the reference's already, that decides.
+        What a dictionary hands on may come in another order: if all stand for the reference's already, that decides,
+        and if each has a shape of its own, that does.
         """
         known = [self._number(tensor) for tensor in ours]
         wanted = [tensor.number for tensor in theirs]
         if known != wanted and len({*known}) == len(known) and {*known} == {*wanted}:
             return [known.index(number) for number in wanted]
+        shapes, others = [list(tensor.shape) for tensor in ours], [tensor.shape for tensor in theirs]
+        if shapes != others and sorted(shapes) == sorted(others) and all(shapes.count(one) == 1 for one in shapes):
+            return [shapes.index(shape) for shape in others]
         return aligned(len(ours), len(theirs), lambda place, other: self._likeness(ours[place], theirs[other]))
+
+    def stands_for(self, tensor: Any, theirs: Tensor) -> bool:
+        """Whether a tensor of the port is known to be this one of the reference's."""
+        return self._number(tensor) == theirs.number
+
+    def order_of_values(self, unit: ForcedCall) -> list[int] | None:
+        """For each input of the partner's where its values are, if all of them are given, in another order."""
+        theirs = unit.call.inputs
+        if len(theirs) != len(unit.given) or any(tensor is None for tensor in unit.given):
+            return None
+        places = range(len(theirs))
+        order = [next((n for n in places if self._likeness(one, theirs[n]) >= _EQUAL), -1) for one in unit.given]
+        return order if order != [*places] and {*order} == {*places} else None
+
+    def reordered(self, unit: ForcedCall, order: Sequence[int]) -> ForcedCall:
+        """A unit before it runs: at each place of its arguments stands the input at this place of the order."""
+        made, places = unit.anew(), sorted(range(len(order)), key=order.__getitem__)
+        made.given, made.forms, made.layouts = [], [], {}
+        made.signature = put_together(unit.signature, [*map(Place, order)])
+        made.order = [unit.order[place] for place in places]
+        owner = unit.parent or unit
+        for found in (owner.differences, owner.port, owner.reference):
+            for place in places:
+                found.pop(f"input.{unit.label}.{place}", None)
+        self.force_inputs(made, [unit.given[place] for place in places])
+        return made
 
     def _number(self, tensor: Any) -> int | None:
         """The number of the reference's tensor that a tensor of the port stands for, if that is known."""

@@ -26,6 +26,7 @@ class Result:
     result: tuple[Any, Sequence[int]]
     layouts: Mapping[str, Form]
     counted: Counter[str]
+    order: Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,7 @@ def results_of(units: Iterable[ForcedCall]) -> dict[int, Result]:
             unit.result,
             {place: layout for place, layout in unit.layouts.items() if place.startswith("output.")},
             unit.counted,
+            unit.order,
         )
         for unit in units
         if unit.ended and len(unit.handed_on) == len(unit.call.outputs)

@@ -28,6 +28,7 @@ from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
 from twinalign.replay.nested_tensors import Place, each_once, order_by_names, put_together, take_apart
+from twinalign.replay.orders_of_inputs import other_orders
 from twinalign.replay.regions import borne_out, ends_behind, numbers_from
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import difference
@@ -143,9 +144,9 @@ class ForcedForward:
                 text = f"it is given {in_words(tensors)}, in the reference {len(partner.inputs)}"
                 self.left_out[path] = f"{text}, because the model returns another number of them"
                 return forward(*arguments, **keywords)
-            order = self.tensors.order(tensors, partner.inputs)
-            self.tensors.force_inputs(unit, [tensors[place] for place in order])
-            unit.signature = put_together(signature, [Place(place) for place in in_order(order, range(len(tensors)))])
+            unit.order = self.tensors.order(tensors, partner.inputs)
+            self.tensors.force_inputs(unit, [tensors[place] for place in unit.order])
+            unit.signature = put_together(signature, [*map(Place, in_order(unit.order, range(len(tensors))))])
             unit = self._known(unit) or self._judged(unit, forward)
         finally:
             self._ordinals.end(own)
@@ -168,7 +169,7 @@ class ForcedForward:
     def _standing_in(self, unit: ForcedCall, tensors: Sequence[Any], known: Result) -> ForcedCall:
         """Hand on what the reference's call returns, without running the unit."""
         if unit.parent is not None and unit.parent.wanted:
-            self.tensors.force_inputs(unit, tensors)
+            self.tensors.force_inputs(unit, [tensors[place] for place in known.order])
         unit.layouts |= known.layouts
         unit.handed_on = [
             self.tensors.in_place_of(theirs, known.layouts.get(f"output.{unit.call.number}.{number}"))
@@ -221,6 +222,9 @@ class ForcedForward:
             return again(able_to_stand(found, moved))
 
         found = run(unit)
+        if found.wrong_ends() and (turned := self._in_other_order(found, forward, state)) is not None:
+            unit = turned
+            found = again({})
         if found.has_blamed_forms:  # its layers and its gradients are judged in the reference's form
             unit.layouts, unit.forms = {}, []
             found = again({})
@@ -258,6 +262,16 @@ class ForcedForward:
             del self.given_up[number]
         fewer = without(wrong)
         return fewer if self._agrees(fewer, found) else without(everything)
+
+    def _in_other_order(self, unit: ForcedCall, forward: Callable[..., Any], state: Mapping) -> ForcedCall | None:
+        """A wrong unit before it runs, with its inputs in an order in which it is right, or else these are."""
+        for order in other_orders(unit, self.tensors.stands_for):
+            self._state.set(state)
+            signature = put_together(unit.signature, [*map(Place, order)])
+            if self._right_on(unit, forward, signature, [self.tensors.again(unit, n) for n in range(len(order))]):
+                return self.tensors.reordered(unit, order)
+        by_values = self.tensors.order_of_values(unit)
+        return None if by_values is None else self.tensors.reordered(unit, by_values)
 
     def _holds_next(self, unit: ForcedCall) -> bool:
         """Whether a layer returns what the reference has behind the next one, which has no partner: it holds both."""
@@ -347,17 +361,21 @@ class ForcedForward:
             else given
             for number, (given, theirs) in enumerate(zip(unit.inputs, unit.call.inputs, strict=False))
         ]
+        return self._right_on(unit, forward, unit.signature, inputs)
+
+    def _right_on(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any, inputs: Sequence[Any]) -> bool:
+        """Whether a unit returns what its partner does, if it is given these inputs in these arguments."""
         self._trying = True
         try:
             with self.backend.no_grad(), tracing(None):
-                arguments, keywords = put_together(unit.signature, inputs)
+                arguments, keywords = put_together(signature, inputs)
                 leaves, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
             pairs = zip(each_once(leaves, len(unit.call.outputs))[0], unit.call.outputs, strict=True)
             return all(
                 difference(self.backend.values_of(tensor), self.tensors.read(theirs)).relative <= unit.bound
                 for tensor, theirs in pairs
             )
-        except Exception:  # it does not take the reference's form
+        except Exception:  # it does not take them so
             return False
         finally:
             self._trying = False
