@@ -431,3 +431,35 @@ def test_what_training_makes_of_a_pool_s_reciprocal_is_measured_by_rounding(shar
     ).tensors[0]
     assert found.verdict == verdict
     assert (found.allowed == "paddle_average_pool") == (verdict == "rounding")
+
+
+def with_gradients(steps: list[dict[str, np.ndarray]], off: float = 1.0) -> list[dict[str, np.ndarray]]:
+    """The steps with a gradient of each but the first that is computed with the parameter before; the port's is off."""
+    made = []
+    for port, arrays in enumerate(steps):
+        more = dict(arrays)
+        for step in range(1, STEPS):
+            before, end = (
+                arrays[f"step{step - 1}.parameter.layer.bias"],
+                steps[2][f"step{step - 1}.parameter.layer.bias"],
+            )
+            error = (before.astype(np.float64) - end) * (off if port == 1 else 1.0)
+            more[f"step{step}.gradient.layer.bias"] = np.tanh(end + error).astype(before.dtype)
+        made.append(more)
+    return made
+
+
+def test_a_later_step_inherits_what_is_allowed_of_the_parameters_before(steps: list[dict[str, np.ndarray]]) -> None:
+    found = {tensor.name: tensor for tensor in judged(with_gradients(steps)).tensors}
+    later = found[f"step{STEPS - 1}.gradient.layer.bias"]
+    parameter = found[f"step{STEPS - 2}.parameter.layer.bias"]
+    assert parameter.allowed is not None
+    assert (parameter.noise_ratio or 0.0) > 8
+    assert (later.noise_ratio or 0.0) > 8
+    assert later.verdict == "aligned"
+    assert "that of the parameters before was allowed at" in later.reason
+
+
+def test_what_is_less_accurate_than_what_it_inherits_is_none_of_it(steps: list[dict[str, np.ndarray]]) -> None:
+    found = {tensor.name: tensor for tensor in judged(with_gradients(steps, off=3.0)).tensors}
+    assert found[f"step{STEPS - 1}.gradient.layer.bias"].verdict == "diverged"
