@@ -9,6 +9,7 @@ import pytest
 
 from twinalign.backends import backend_of_side
 from twinalign.case.definition import Case
+from twinalign.case.moved_values import moved_at_random, whole_numbers_kept
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording
 from twinalign.sides import FRAMEWORK_OF_SIDE
@@ -104,3 +105,17 @@ def test_a_metric_that_the_reference_rounds_by_luck_is_no_fault() -> None:
         sides = {("ref", "float32"): reference, ("paddle", "float32"): port, ("ref", "float64"): high}
         found = compare_stage("metric", StageRecordings({**sides, ("paddle", "float64"): high}), {})
         assert {one.name: one.verdict for one in found.tensors}["error"] == verdict
+
+
+def test_whole_numbers_among_inputs_do_not_move() -> None:
+    """A target of a binary cross-entropy that is more than 1 by one unit in the last place would raise."""
+    arrays = {
+        "labels": np.array([0.0, 1.0, 1.0], np.float32),
+        "soft": np.array([0.3, 1.0, np.inf], np.float32),
+        "ids": np.array([3, 4]),
+    }
+    moved = whole_numbers_kept(moved_at_random(arrays, 0), arrays)
+    assert np.array_equal(moved["labels"], arrays["labels"])
+    assert np.array_equal(moved["ids"], arrays["ids"])
+    assert moved["soft"][0] != arrays["soft"][0]
+    assert np.array_equal(moved["soft"][1:], arrays["soft"][1:])

@@ -40,3 +40,15 @@ def moved_at_random(arrays: Mapping[str, np.ndarray], draw: int) -> dict[str, np
             towards = np.where(random.randint(0, 2, array.shape, dtype=np.int8), np.inf, -np.inf)
             moved[name] = np.nextafter(array, towards.astype(array.dtype))
     return moved
+
+
+def whole_numbers_kept(moved: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Moved inputs with each whole number as it was: a label, a mask or a count, exact in every framework.
+
+    Nothing but 0 to 1 may enter a binary cross-entropy as a target.
+    """
+    kept = dict(moved)
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            kept[name] = np.where(array == np.rint(array), array.astype(kept[name].dtype), kept[name])
+    return kept

@@ -10,7 +10,7 @@ import numpy as np
 from twinalign.backends.protocol import Backend
 from twinalign.case.calling import named_values
 from twinalign.case.definition import Case
-from twinalign.case.moved_values import moved_arrays
+from twinalign.case.moved_values import moved_arrays, whole_numbers_kept
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.errors import InputError
 from twinalign.files.half_precision import rounded
@@ -114,7 +114,7 @@ class StageContext:
         if self.ranks > 1:
             arrays = rank_inputs(self.case, arrays, self.rank, self.ranks)
         self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
-        return dict(moved_arrays(arrays.items(), self.dtype)) if self.moved else arrays
+        return whole_numbers_kept(dict(moved_arrays(arrays.items(), self.dtype)), arrays) if self.moved else arrays
 
     def as_tensors(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}

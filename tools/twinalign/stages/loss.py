@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.case.moved_values import moved_at_random
+from twinalign.case.moved_values import moved_at_random, whole_numbers_kept
 from twinalign.stages.context import StageContext
 from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
 from twinalign.stages.random_draws import initial_model
@@ -21,11 +21,11 @@ def record_loss(context: StageContext) -> None:
 
 def _losses(context: StageContext, arrays: Mapping[str, np.ndarray], draw: int | None = None) -> Any:
     model = initial_model(context)
-    is_floating = any(array.dtype.kind == "f" for array in arrays.values())
-    if draw is not None and is_floating:
-        arrays = moved_at_random(arrays, draw)
-    elif draw is not None:
-        move_weights(context, model, draw)
+    if draw is not None:
+        moved = whole_numbers_kept(moved_at_random(arrays, draw), arrays)
+        if all(np.array_equal(moved[name], array, equal_nan=array.dtype.kind == "f") for name, array in arrays.items()):
+            move_weights(context, model, draw)
+        arrays = moved
     inputs = context.as_tensors(arrays)
     context.backend.set_training(model, context.case.train_mode)
     with context.backend.no_grad():
