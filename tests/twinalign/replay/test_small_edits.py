@@ -192,3 +192,12 @@ def test_nothing_is_split_into_less_than_one_part() -> None:
 def test_opposites_squares_weighted_means_and_what_stands_at_the_same_place(line: str, meant: str) -> None:
     tree = ast.parse(line)
     assert meant in [ast.unparse(new) for _, new in plain_edits([tree], (), ast.walk(tree))]
+
+
+def test_a_loop_goes_over_what_the_one_around_it_goes_over() -> None:
+    tree = ast.parse(
+        "for h in (part(0), part(1), part(2)):\n    for w in (part(0), part(2)):\n        y[h, w] = (1, 2)"
+    )
+    edits = [(ast.unparse(old), ast.unparse(new)) for old, new in plain_edits([tree], (), ast.walk(tree))]
+    assert ("(part(0), part(2))", "(part(0), part(1), part(2))") in edits
+    assert not any(new == "(1, 2)" for old, new in edits if old.startswith("(part"))  # of other kinds of things

@@ -25,6 +25,7 @@ from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.machine import available_memory, processors
 from twinalign.processes.rank_group import RankGroup
 from twinalign.processes.side_process import SideProcess
+from twinalign.recorder.constant_buffers import keep_constant_buffers
 from twinalign.recorder.held_folder import held_folder
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.no_float64 import why_no_float64
@@ -221,13 +222,11 @@ class Recorder(RecordingPlan):
     def _initialise(self, sides: Sequence[str], stale: Sequence[PlannedRecording]) -> dict[str, dict[str, Any]]:
         """Make the weights of every part that a stale recording needs: the reference's own, converted for the port.
 
-        Returns:
-            part -> what each side's recorder is given, and `sha256`, the hash of the reference's weights.
+        Returns part -> what each side's recorder is given, and `sha256`, the hash of the reference's weights.
         """
         with_model = [one.stage for one in stale if STAGE_BY_NAME[one.stage].needs_model]
         stages = [stage for stage in with_model if stage != INITIAL] or with_model
-        stage_of_part = {self.description["parts"][stage]: stage for stage in stages}
-        made = {}
+        stage_of_part, made = {self.description["parts"][stage]: stage for stage in stages}, {}
         # The first part is recorded first: built last, its model is there still.
         for part, stage in reversed(stage_of_part.items()):
             self.progress("both", f"weights of {part}")
@@ -253,6 +252,7 @@ class Recorder(RecordingPlan):
             trial = functools.partial(self._trial_models, part, stage)
             with serving(self.settings.sources):  # rules run in this process as well
                 made[part] = convert_weights(self._ledger(part), files, options, trial, for_paddle="paddle" in sides)
+            keep_constant_buffers({} if self._half else self.processes, stage, files, made[part])
         return {part: made[part] for part in stage_of_part}
 
     @contextlib.contextmanager

@@ -235,7 +235,7 @@ class Worker:
             dtype=dtype,
             device=self.device,
             build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved, built_in_float64),
-            construct=functools.partial(self._freshly_built, case, stage),
+            construct=functools.partial(self.freshly_built, case, stage),
             canonical=CanonicalNames.of(weights),
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
             moved=moved,
@@ -318,7 +318,7 @@ class Worker:
         part, model = self._untouched or ("", None)
         return model if part == self.part_key(stage) else None
 
-    def _freshly_built(self, case: Case, stage: str, further_seeds: int = 0) -> Any:
+    def freshly_built(self, case: Case, stage: str, further_seeds: int = 0) -> Any:
         """What `construct` returns, to be looked at only: with the case's own seed it may have been built before."""
         if further_seeds:
             return self.construct(case, further_seeds)
@@ -348,7 +348,7 @@ class Worker:
                     built = self.construct(case)
             self._model = key, self.retie(self.backend.prepare_model(built, dtype, self.device))
             self._attributes = PlainAttributes(self.backend, self._model[1])
-            kept = set(weights.get("kept", ()))
+            kept = {*weights.get("kept", ()), *weights.get("own_buffers", ())}
             self._own = {name: array for name, array in self.backend.state_items(built) if name in kept} if kept else {}
         model = self._model[1]
         self.restore_weights(model, weights)

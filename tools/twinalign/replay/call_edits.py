@@ -75,6 +75,14 @@ def axes_in(nodes: Iterable[ast.AST]) -> list[ast.expr]:
     return list(found.values())
 
 
+def lists_beside(node: ast.expr, scope: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """Another list of the same kinds of things that the function has: what a loop beside this one goes over."""
+    if isinstance(node, (ast.List, ast.Tuple)) and len(kinds := {type(one) for one in node.elts}) == 1:
+        found = [one for one in scope if isinstance(one, type(node)) and {type(item) for item in one.elts} == kinds]
+        others = {ast.dump(one): one.elts for one in found if ast.dump(one) != ast.dump(node)}
+        yield from (type(node)(items, ast.Load()) for items in others.values())
+
+
 def _is_of_whole_numbers(node: ast.expr) -> bool:
     try:
         value = ast.literal_eval(node)

@@ -195,7 +195,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
     own = f"output.{unit.call.number}."
     save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
     save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
-    tables = _tables(run.backend, unit.layer)
+    tables = _tables(run, unit)
     save_npz(folder / f"{unit.call.number}_tables.npz", tables)
     save_npz(folder / f"{unit.call.number}_alone.npz", _weights_alone(run, unit))
     in_forward = any(phase_of(name) == "forward" for name in unit.differences)
@@ -246,12 +246,14 @@ def _weights_alone(run: CaseRun, unit: ForcedCall) -> dict[str, np.ndarray]:
     return found
 
 
-def _tables(backend: Any, layer: Any) -> dict[str, np.ndarray]:
-    """Tensors of a user's layer that it does not store, which conversion therefore does not set."""
+def _tables(run: CaseRun, unit: ForcedCall) -> dict[str, np.ndarray]:
+    """Tensors of a user's layer that conversion does not set: not stored, or constant buffers that differ."""
+    layer, backend = unit.layer, run.backend
     if layer is None or full_name(type(layer)).startswith("paddle."):
         return {}
+    own = [name for name in run.weights.get("own_buffers", ()) if name.rpartition(".")[0] == unit.path]
+    stored = backend.state_tensors(layer).keys() - {name.rpartition(".")[2] for name in own}
     held = {**vars(layer), **backend.own_buffers(layer)}
-    stored = backend.state_tensors(layer)
     found = {name: value for name, value in held.items() if name not in stored and backend.is_tensor(value)}
     return {
         name: backend.to_array(tensor) for name, tensor in found.items() if math.prod(tensor.shape) <= _LARGEST_TABLE

@@ -11,6 +11,7 @@ from twinalign.replay.call_edits import (
     counts_in,
     given_to,
     is_no_count,
+    lists_beside,
     means,
     of_call,
     of_size,
@@ -36,8 +37,7 @@ _MAKING = "arange", "zeros", "ones", "full", "zeros_like", "ones_like", "full_li
 _MOST_ITEMS, _MOST_KEYS = 6, 8
 _FACTORS = (0.5, 2.0, -1.0)
 _PARTNER, _MOST_PARTS = 0.3, 60
-"""Parts of the reference's code with this share of equal words may stand in place of one of the port's, the likest
-first."""
+"""Parts of the reference's code with so many equal words may stand in place of one of the port's, the likest first."""
 _LEAST_SIZE = 4
 """A smaller whole number may be an axis, which is not twice another."""
 _OF_SCOPE = (ast.Name, ast.Constant)
@@ -85,7 +85,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
             if id(node) not in axes and not (id(node) in counts and is_no_count(new))
         )
     for node in nodes:
-        calls = (*of_call(node), *with_axes(node, reduced))
+        calls = (*of_call(node), *with_axes(node, reduced), *lists_beside(node, scope))
         others = (*_of_operation(node, modules), *calls, *_of_list(node), *_of_place(node, scope, texts))
         yield from ((node, placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:

@@ -52,7 +52,7 @@ def initial_sentence(summary: Mapping[str, Any], say: Language) -> str:
         said = say(f"initial.{initial['verdict']}", count=tensors, seeds=initial["seeds"])
     notes = [say("initial.left_out")] if initial_mark(summary) == "uncounted" else []
     tables = [one["name"] for one in initial["differences"] if one["cause"] == _TABLE]
-    if tables and notes:  # what a run hides, and the port gets wrong as soon as nothing is converted
+    if tables and notes:
         more = [say("initial.more", count=len(tables) - _SHOWN)] if len(tables) > _SHOWN else []
         notes.append(say("initial.tables", count=len(tables), names=", ".join([*tables[:_SHOWN], *more])))
     return " ".join([said, *notes])

@@ -17,6 +17,7 @@ from twinalign.replay.layers import (
     reference_second_forward,
     reference_values,
 )
+from twinalign.replay.mended_constants import constants_mended, values_in_construction
 from twinalign.replay.mended_port import port_mended
 from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
@@ -67,11 +68,13 @@ class PortEdits:
         Returns:
             How many seconds it took, and whether with the edit that is found all that the port computes is right.
         """
-        if fault.phase not in ("forward", "backward", "state") or not suspect["functions"] or left <= 0.0:
+        own = self._constants(fault)
+        if fault.phase not in ("forward", "backward", "state") or not (suspect["functions"] or own) or left <= 0.0:
             return 0.0, False
         begun = time.monotonic()
         try:
-            answer = self._mended(fault, suspect, min(seconds_for(fault.explanation), left))
+            search = self._constants_mended if own else self._mended
+            answer = search(fault, suspect, min(seconds_for(fault.explanation), left))
         except ChildError as error:  # a user's code may not run once more
             if error.died and not self.revive():
                 raise
@@ -83,16 +86,46 @@ class PortEdits:
             _tell(fault, answer)
         elif fault.explanation is None:
             fault.evidence["near_lines"] = answer.get("near", [])
-        return time.monotonic() - begun, bool(answer.get("mends_all"))
+        return time.monotonic() - begun, not own and bool(answer.get("mends_all"))
+
+    def is_open(self, fault: Fault) -> bool:
+        """Whether a cause of a fault leaves open which line is wrong; one of a table always does."""
+        known = fault.explanation
+        return is_open(known) or (
+            known is not None and "helper_edit" not in known.evidence and bool(self._constants(fault))
+        )
+
+    def _constants(self, fault: Fault) -> list[str]:
+        """The port's names of constant buffers that a wrong layer holds, which are not the reference's."""
+        layer = fault.paddle_layer
+        return [name for name in self.weights.get("own_buffers", ()) if name.rpartition(".")[0] == layer]
+
+    def _constants_mended(self, fault: Fault, suspect: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """What `constants_mended` answers."""
+        return self.ask(
+            "paddle",
+            constants_mended,
+            f"edits of the constructor of {fault.paddle_layer or 'the model'}",
+            stage=self.stage,
+            layer=fault.paddle_layer,
+            reference=self.weights["constants"],
+            keys=self._constants(fault),
+            theirs=self._theirs([fault.reference_layer], values_in_construction, stage=self.stage),
+            seconds=seconds,
+        )
+
+    def _theirs(self, paths: Sequence[str], values_in: Callable[..., dict[str, Any]], **given: Any) -> dict[str, Any]:
+        """What a search in the port is told of the reference: the code of these layers, and the values in it."""
+        code = self.ask("ref", reference_code, "the reference's code", stage=self.stage, paths=paths)
+        path = str(self.folder / "values_in_code.npy")
+        values = self.ask("ref", values_in, "the values in the reference's code", path=path, **given)
+        return {"code": [place for places in code.values() for place in places], "values": values}
 
     def _mended(self, fault: Fault, suspect: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """What `port_mended` answers."""
         inside = f"{fault.reference_layer}." if fault.reference_layer else ""
         paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
-        code = self.ask("ref", reference_code, "the reference's code", stage=self.stage, paths=paths)
         draws = self._draws(suspect["call"])
-        path = str(self.folder / "values_in_code.npy")
-        values = self.ask("ref", reference_values, "the values in the reference's code", path=path)
         return self.ask(
             "paddle",
             port_mended,
@@ -105,7 +138,7 @@ class PortEdits:
             phase=fault.phase,
             is_alone=self.faults == 1,
             pairs=self.pairs,
-            theirs={"code": [place for places in code.values() for place in places], "values": values},
+            theirs=self._theirs(paths, reference_values),
             inside=suspect.get("inside"),
             right=fault.evidence.get("right_lines", ()),
             seconds=seconds,

@@ -30,7 +30,7 @@ from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
-from twinalign.search.edits_of_port import PortEdits, is_open
+from twinalign.search.edits_of_port import PortEdits
 from twinalign.search.faults import Fault, are_rounded, shows_more, where_in_unit
 from twinalign.search.layer_faults import LayerFaults, finite
 from twinalign.search.matching import Matching, by_known_names, match_calls
@@ -303,12 +303,12 @@ class _Search:
         in_vain: list[Any] = []
         for fault, suspect in asked:
             code = suspect["layer"], suspect["functions"], fault.phase
-            if fault in faults and is_open(fault.explanation) and code not in in_vain:
+            if fault in faults and edits.is_open(fault) and code not in in_vain:
                 seconds, mends_all = edits.explain(fault, suspect, left)
                 if mends_all:
                     return [one for one in faults if one is fault or one.explanation or one.phase != fault.phase]
                 left -= seconds
-                in_vain += [code] if is_open(fault.explanation) else []
+                in_vain += [code] if edits.is_open(fault) else []
         return faults
 
     def _decided(

@@ -1,0 +1,109 @@
+"""Buffers that each side's constructor computes: masks, tables of positions, indices.
+
+They are the same with every seed, so a port can have them wrong, and the reference's values in their place would hide
+it: whoever trains the port from its own weights has the wrong ones. So the port keeps its own values of those that
+differ. Running statistics and what is drawn at random are given to the port as the parameters are.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.state_layout import StateEntry
+from twinalign.conversion.initial_weights import WeightFiles
+from twinalign.files.reader import read_arrays
+from twinalign.files.recordings import save_npz
+from twinalign.processes.side_process import SideProcess
+
+ROUNDING = 1e-5
+"""Relative difference up to which two tables are one formula, computed in float32 in another order."""
+
+
+def keep_constant_buffers(
+    processes: Mapping[str, SideProcess], stage: str, files: Mapping[str, WeightFiles], given: dict[str, Any]
+) -> None:
+    """Let the port keep its own values of constant buffers that differ.
+
+    Args:
+        given: what `convert_weights` returned. The port's weights are written anew without these buffers; its side is
+            given their names as `own_buffers`, and the file of the reference's values as `constants`.
+    """
+    if any(side not in processes or not processes[side].alive for side in ("ref", "paddle")):
+        return
+    port, canonical = given["paddle"], given["paddle"]["canonical"]
+    differ = processes["paddle"].call(differing_buffers, stage=stage, weights=port["path"])["keys"]
+    names = {key: canonical[key][0][0] for key in differ if len(canonical.get(key, ())) == 1}
+    if not names:
+        return
+    constant = processes["ref"].call(
+        constant_buffers, stage=stage, weights=str(files["ref"].arrays), keys=list(names.values())
+    )
+    own = [key for key, name in names.items() if name in constant["keys"]]
+    if own:
+        own = processes["paddle"].call(constant_buffers, stage=stage, weights=None, keys=own)["keys"]
+    if own:
+        weights, arrays = Path(port["path"]), read_arrays(Path(port["path"]))
+        port["own_buffers"], port["constants"] = own, str(weights.with_name(f"{weights.stem}_constants.npz"))
+        save_npz(Path(port["constants"]), {key: arrays[key] for key in own})
+        save_npz(weights, {key: array for key, array in arrays.items() if key not in own})
+
+
+def differing_buffers(worker: Any, stage: str, weights: str) -> dict[str, Any]:
+    """`keys` of buffers to which the port's constructor gives other values than the weights do; in the port's side."""
+    model = worker.freshly_built(worker.fresh_case(stage), stage)
+    keys = [entry.key for entry in _fixed_entries(worker.backend, model)]
+    converted = read_arrays(Path(weights))
+    own = {key: array for key, array in worker.backend.state_items(model) if key in keys}
+    known = [key for key in keys if key in converted and key in own and own[key].shape == converted[key].shape]
+    return {"keys": [key for key in known if differ(own[key], converted[key])]}
+
+
+def constant_buffers(worker: Any, stage: str, weights: str | None, keys: Sequence[str]) -> dict[str, Any]:
+    """`keys` of these buffers that no seed changes, beside parameters that a seed does change; in either side.
+
+    Args:
+        weights: file of the values with the case's own seed; None for those of a freshly built model. Beside
+            parameters that no seed changes, which were loaded, buffers may be running statistics that were loaded too.
+    """
+    case = worker.fresh_case(stage)
+    if weights is None:
+        first = {k: np.array(array) for k, array in worker.backend.state_items(worker.freshly_built(case, stage))}
+    else:
+        first = dict(read_arrays(Path(weights)))
+    other = worker.construct(case, 1)
+    again = dict(worker.backend.state_items(other))
+    entries = {entry.key: entry for entry in _entries(worker.backend, other)}
+    parameters = [entry for entry in entries.values() if entry.role == "parameter" and entry.key in first]
+
+    def drawn_beside(path: str) -> bool:
+        inside = [entry for entry in parameters if f"{entry.layer}.".startswith(f"{path}." if path else "")]
+        if not inside and path:
+            return drawn_beside(path.rpartition(".")[0])
+        return any(not np.array_equal(first[entry.key], again[entry.key]) for entry in inside)
+
+    held = [key for key in keys if key in first and key in again and not differ(first[key], again[key])]
+    return {"keys": [key for key in held if drawn_beside(entries[key].layer)]}
+
+
+def _entries(backend: Any, model: Any) -> list[StateEntry]:
+    return [StateEntry.of(entry) for entry in backend.describe_state(model)]
+
+
+def _fixed_entries(backend: Any, model: Any) -> list[StateEntry]:
+    """Stored tensors that are not trained."""
+    entries = [entry for entry in _entries(backend, model) if entry.persistent]
+    return [entry for entry in entries if entry.role == "buffer" or entry.trainable is False]
+
+
+def differ(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays differ by more than rounding."""
+    if one.shape != other.shape:
+        return True
+    first, second = (np.asarray(array, np.float64) for array in (one, other))
+    finite = np.isfinite(first) & np.isfinite(second)
+    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+        return True
+    apart = np.abs(first - second)[finite]
+    return bool(apart.size) and bool(apart.max() > ROUNDING * np.abs(second[finite]).max())
