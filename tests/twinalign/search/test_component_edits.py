@@ -212,8 +212,8 @@ class Trainer:
 """
 
 
-def found(tmp_path: Path, right: str, wrong: str, stage: str) -> list[Fault]:
-    return faults_of(written(tmp_path, edited(PORT, [(right, wrong)]), CASE, REFERENCE), stages=(stage,))
+def found(tmp_path: Path, right: str, wrong: str, stage: str, case: str = CASE) -> list[Fault]:
+    return faults_of(written(tmp_path, edited(PORT, [(right, wrong)]), case, REFERENCE), stages=(stage,))
 
 
 @pytest.mark.parametrize(
@@ -232,6 +232,13 @@ def test_the_line_is_told_with_what_is_meant(right: str, wrong: str, stage: str,
     number = next(n for n, text in enumerate(edited(PORT, [(right, wrong)]).splitlines(), start=1) if wrong in text)
     assert f"line {number} of ours.py" in fault.explanation.text, fault.explanation.text
     assert told in fault.explanation.text, fault.explanation.text
+
+
+def test_data_of_fewer_samples_than_are_asked_for_are_mended_as_well(tmp_path: Path) -> None:
+    right, wrong = "np.pad(distances + 1, ((0, gap), (0, gap)))", "np.pad(distances, ((0, gap), (0, gap))) + 1"
+    fault = found(tmp_path, right, wrong, "data", edited(CASE, [("data_samples = 4", "data_samples = 9")]))[0]
+    assert fault.explanation is not None
+    assert "+ 1" in fault.explanation.text
 
 
 def test_the_right_port_has_no_fault(tmp_path: Path) -> None:

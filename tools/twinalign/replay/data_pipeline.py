@@ -56,14 +56,14 @@ def items_of(worker: Any, case: Case, split: str, most: int) -> Iterator[dict[st
 
 
 def read_items(path: str | Path, count: int) -> list[dict[str, np.ndarray]]:
-    """The first samples, so many, from a file of `record_samples`."""
+    """The first samples, so many or as many as there are, from a file of `record_samples`."""
     items: list[dict[str, np.ndarray]] = [{} for _ in range(count)]
     with np.load(path, allow_pickle=False) as arrays:
         for key, array in arrays.items():
             index, _, name = key.partition(".")
             if int(index) < count:
                 items[int(index)][name] = array
-    return items
+    return [item for item in items if item]
 
 
 def same(one: np.ndarray, other: np.ndarray) -> bool:

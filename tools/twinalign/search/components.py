@@ -60,6 +60,7 @@ class ComponentContext:
         steps: curves of the reference's first steps that the run has recorded in float64; empty without a run.
         searched: the stages that are searched.
         is_wrong_before: whether a layer or the data are known to be wrong, which metric and training show as well.
+        data_is_wrong: whether the data are, which an evaluation as a whole reads.
         layer_is_wrong: whether a layer gives the training wrong values or gradients.
         allowances: those that the case names.
         stopped: what was not tried for want of time, in words; the searches add to it.
@@ -72,6 +73,7 @@ class ComponentContext:
     gradients: Path | None = None
     explain: bool = True
     is_wrong_before: bool = False
+    data_is_wrong: bool = False
     layer_is_wrong: bool = False
     curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
     steps: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)

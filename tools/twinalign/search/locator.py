@@ -177,8 +177,10 @@ class Locator:
             component, search = _COMPONENTS[stage]
             self._progress("both", component)
             with self._noting(result, component):
-                wrong_before = any(fault.phase != "optimizer" for fault in result.faults)
-                of_stage = dataclasses.replace(context, is_wrong_before=wrong_before, stopped=[])
+                phases = {fault.phase for fault in result.faults}
+                of_stage = dataclasses.replace(
+                    context, is_wrong_before=bool(phases - {"optimizer"}), data_is_wrong="data" in phases, stopped=[]
+                )
                 faults = search(of_stage)
                 for fault in faults if of_stage.stopped else ():
                     if fault.explanation is None:

@@ -40,6 +40,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
     if wrong:
         arrays_differ = any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
         inherited = not answer["isolated"] and (context.is_wrong_before or arrays_differ)
+        inherited = inherited or (answer["whole"] and context.data_is_wrong)
         given = {"reference": str(paths["ref"]), "variations": variations, "weights": weights["paddle"]}
         given["names"] = sorted({name.partition(PART)[0] for name in wrong})
         explanation = context.explanation(
