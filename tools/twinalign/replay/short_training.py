@@ -1,6 +1,7 @@
 """Trainings that end as soon as they have shown what they are made for."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,12 +76,13 @@ class Followed:
 
 
 class ShortTrainings:
-    """The reference's trainings, on batches that are read once."""
+    """The reference's trainings, of so many steps at `most`, on batches that are read once."""
 
-    def __init__(self, worker: Any, weights: Mapping[str, Any]) -> None:
+    def __init__(self, worker: Any, weights: Mapping[str, Any], most: int) -> None:
         from twinalign.backends.torch.reference_only.kept_batches import KeptBatches
 
-        self._worker, self._weights, self._batches = worker, weights, KeptBatches()
+        self._batches = KeptBatches()
+        self._train = functools.partial(train, worker, weights, most=most)
         self._are_read = False
 
     def run(self, begin: Around, followed: Followed, same_batches: bool) -> Curves:
@@ -89,10 +91,9 @@ class ShortTrainings:
         `same_batches`: whether it reads and prepares its batches as the first training does, which is the reference's.
         """
         serving = self._batches.serving() if same_batches or not self._are_read else contextlib.nullcontext()
-        worker, weights = self._worker, self._weights
         try:
             with serving:
-                curves = train(worker, weights, begin=begin, on_step=followed.on_step, at_once=followed.at_once)
+                curves = self._train(begin=begin, on_step=followed.on_step, at_once=followed.at_once)
         except RefutedError:
             return {}
         except EnoughError:

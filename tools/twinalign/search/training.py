@@ -10,10 +10,10 @@ import numpy as np
 
 from twinalign.causes.registry import Explanation
 from twinalign.causes.training.subject import explain_training
-from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM
+from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM, LEARNING_RATE
 from twinalign.processes.side_process import ChildError
 from twinalign.replay.mended_components import training_mended
-from twinalign.replay.training import MORE_STEPS, STAGE, floors_of, read_curves, record_curves, wrong_curves
+from twinalign.replay.training import MORE_STEPS, STAGE, STEPS, floors_of, read_curves, record_curves, wrong_curves
 from twinalign.search.components import ComponentContext, Mended, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
@@ -23,6 +23,10 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.precisions import OF_FLOAT32
 
 TRAINING = "train"
+_FAR = 1e-2
+"""Relative: no rounding makes two trainings differ by as much in their first tens of steps."""
+_BEHIND, _MOST_STEPS = 3, 60
+"""So many steps are searched from one that departs on, and so many at most."""
 
 
 def locate_training(context: ComponentContext) -> list[Fault]:
@@ -33,16 +37,13 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     """
     if STAGE not in context.weights:
         return []
-    weights = context.weights[STAGE]
     paths = {side: context.folder / f"curves_{side}.npz" for side in SIDES}
-    clips = False
-    facts: dict[str, Any] = {}
-    for side in reversed(SIDES):
-        given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
-        answer = context.processes[side].call(record_curves, weights=weights[side], path=str(paths[side]), **given)
-        if not answer["steps"]:
-            return []
-        clips, facts = clips or answer["clips"], facts or answer["facts"]
+    recorded = _recorded(context, paths, STEPS)
+    if recorded is None:
+        return []
+    clips, facts = recorded
+    if not wrong_curves(paths, context.allowances) and (later := _departs_at(context.curves)) >= STEPS:
+        _recorded(context, paths, min(later + _BEHIND, _MOST_STEPS))
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
     wrong, functions = wrong_curves(paths, context.allowances), context.functions_of_port()
@@ -57,6 +58,36 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     for path in (*paths.values(), *map(Path, plan.values())):
         path.unlink(missing_ok=True)
     return faults
+
+
+def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -> tuple[bool, dict[str, Any]] | None:
+    """Record so many steps of both sides; returns whether the port clips, and the facts of its optimizer, if any."""
+    clips = False
+    facts: dict[str, Any] = {}
+    for side in reversed(SIDES):
+        given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
+        given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "most": most}
+        answer = context.processes[side].call(record_curves, **given)
+        if not answer["steps"]:
+            return None
+        clips, facts = clips or answer["clips"], facts or answer["facts"]
+    return clips, facts
+
+
+def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
+    """The first step of the run's trainings in which a curve departs by far, of the rate if that does; -1 if none does.
+
+    What happens after some epochs, a rate that falls, shows in no first steps.
+    """
+    theirs, ours = (curves.get(side, {}) for side in SIDES)
+    first: dict[str, int] = {}
+    for name in theirs.keys() & ours.keys():
+        steps = min(len(theirs[name]), len(ours[name]))
+        one, other = theirs[name][:steps], ours[name][:steps]
+        apart = np.flatnonzero(np.abs(one - other) > _FAR * np.abs(one))
+        if len(apart):
+            first[name] = int(apart[0])
+    return first.get(LEARNING_RATE, min(first.values(), default=-1))
 
 
 def _not_as_recorded(recorded: Mapping[str, np.ndarray], path: Path) -> str:

@@ -46,7 +46,7 @@ class TrainingSubject(OptimizerSubject):
         self.around: Around | None = None
         self.finish: Callable[[Curves], Curves] | None = None
         self.until: tuple[str, int] | None = None
-        self._trainings = ShortTrainings(worker, weights)
+        self._trainings = ShortTrainings(worker, weights, max(map(len, self.reference.values())))
         self.change = StepChange()
         self.plain_step, self.clips = None, False  # what a loop clips, it clips before the step
         self.case = worker.fresh_case(STAGE)
