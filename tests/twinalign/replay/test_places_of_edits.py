@@ -257,13 +257,13 @@ def test_without_a_place_the_edits_are_tried_in_turn(tmp_path: Path) -> None:
     made = both(tmp_path, "def of(x):\n    return x * 2\n", "def of(x):\n    return x * 3\n", *[lambda m: m.of(X)] * 2)
     tried: list[Any] = []
 
-    def edits() -> Iterable[Any]:
+    def edits(far: Any) -> Iterable[Any]:
         tried.append("asked")
         return iter(())
 
-    assert found_anyhow(None, made.values, [], [], {}, edits(), made.unit.fit, 1.0) == {}
+    assert found_anyhow(None, made.values, [], [], {}, edits, made.unit.fit, 1.0) == {}
     assert tried == ["asked"]
-    answer = found_anyhow(made.unit, made.values, [], [], {}, iter(()), made.unit.fit, 20.0)
+    answer = found_anyhow(made.unit, made.values, [], [], {}, lambda far: (), made.unit.fit, 20.0)
     assert answer["text"] == "`x * 3` in place of `x * 2`, line 2 of ours_of_places.py"
 
 

@@ -67,8 +67,25 @@ class Code:
         return self.names | imported | {last_part(str(value)) for _, value in self.globals.values()}
 
     @functools.cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @functools.cached_property
     def calls(self) -> list[ast.Call]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @functools.cached_property
+    def first_lines(self) -> dict[str, int]:
+        """Name → the first line that gives it a value; of a parameter, 0."""
+        given = {one.arg: 0 for one in self.nodes if isinstance(one, ast.arg)}
+        stored = [one for one in self.nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+        return {one.id: one.lineno for one in sorted(stored, key=lambda one: -one.lineno)} | given
+
+    @functools.cached_property
+    def loops(self) -> list[range]:
+        """The lines of each loop."""
+        found = [one for one in self.nodes if isinstance(one, (ast.For, ast.While))]
+        return [range(one.lineno, (one.end_lineno or one.lineno) + 1) for one in found]
 
 
 Place = tuple[int, str]

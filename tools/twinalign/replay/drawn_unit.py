@@ -10,9 +10,15 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.case_run import CaseRun
+from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs
 from twinalign.replay.judged_before import StandIns
 from twinalign.replay.port_passes import Forcing
+
+ROUNDING = 1e-11
+"""Relative difference that rounding in a unit explains."""
+_LEFT = 1e-4
+"""Share of a difference that an edit may leave: constants are written in some digits."""
 
 
 @dataclasses.dataclass
@@ -35,3 +41,13 @@ class Draw:
     """The same of its parameters' gradients."""
     children: frozenset[tuple[Any, ...]] = frozenset()
     """Number of the call of each layer inside, how many tensors it is given, and which of the reference's it is not."""
+
+
+def allowed(before: float) -> float:
+    """Relative difference that an edit may leave of one; nothing of NaN, which is an infinite one."""
+    return max(ROUNDING, _LEFT * before if math.isfinite(before) else 0.0)
+
+
+def children_of(unit: ForcedCall) -> frozenset[tuple[Any, ...]]:
+    """What `Draw` has as `children`."""
+    return frozenset((child.call.number, len(child.given), *sorted(child.lacking)) for child in unit.children)

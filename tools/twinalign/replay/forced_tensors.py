@@ -10,7 +10,7 @@ import numpy as np
 from twinalign.replay.aligned_tensors import aligned
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
-from twinalign.replay.layer_calls import Tensor
+from twinalign.replay.layer_calls import Enough, Tensor
 from twinalign.replay.layouts import Form, Inverted, Layouts, are_repeated, inverted, masked
 from twinalign.replay.nested_tensors import Place, put_together
 from twinalign.replay.tensor_store import TensorStore
@@ -26,11 +26,13 @@ class ForcedTensors:
 
     Attributes:
         as_alone: whether nothing was so far: no value of the port was another.
+        ending: number of the call that ends the pass with the first wrong tensor that its code hands on; None: none.
     """
 
     def __init__(self, run: CaseRun, store: TensorStore) -> None:
         self._run, self._backend, self._store = run, run.backend, store
         self.as_alone = True
+        self.ending: int | None = None
         self._layouts = Layouts()
         self._shared: dict[int, tuple[Any, int, Form | None]] = {}
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
@@ -144,6 +146,8 @@ class ForcedTensors:
                 if isinstance(layout, Inverted):
                     self._blames[id(layout)] = unit.forms[-1:]
             unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
+        if owner.call.number == self.ending and owner.differences:
+            raise Enough
         _match_again(unit)
         if len(tensors) - taken_again != len(unit.call.inputs) - sum(map(len, unit.given_again.values())):
             unit.notes.append(f"takes {in_words(tensors)}, the reference's takes {len(unit.call.inputs)}")

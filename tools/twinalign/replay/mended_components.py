@@ -97,9 +97,13 @@ class Component:
             first = self.first or self.wrong
             like = self.worker.backend.to_tensor_like
             unit = Unit(own, first, lambda: not first(), fit, named, like)
-            edits = in_turn(grafted, ordered_edits(codes, trees, far, delays=delay, ran=ran))
-            wanted = (edit for edit in edits if not _asks_for_side(edit))
-            return found_anyhow(unit, values, trees, grafted, far, wanted, fit, seconds)
+
+            def edits(far: Mapping[int, int]) -> Iterable[Edit]:
+                near = sorted((one for one in grafted if id(one.old) in far), key=lambda one: far[id(one.old)])
+                found = in_turn(near, ordered_edits(codes, trees, far, delays=delay, ran=ran))
+                return (edit for edit in found if not _asks_for_side(edit))
+
+            return found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds)
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""

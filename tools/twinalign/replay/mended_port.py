@@ -14,8 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -26,13 +25,15 @@ from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.case_run import CaseRun, KeptState
 from twinalign.replay.code_lines import Function
-from twinalign.replay.drawn_unit import Draw
+from twinalign.replay.drawn_unit import ROUNDING, Draw, allowed, children_of
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.layer_calls import FORWARD, LOSS
+from twinalign.replay.misplaced_arguments import other_arguments
+from twinalign.replay.nested_tensors import key_of
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import Fit, edited, in_turn, ordered_edits, parsed_at
 from twinalign.replay.other_layers import OtherLayer, calls_of_other_layers
@@ -45,15 +46,10 @@ from twinalign.replay.slices import kept_parts, lines_of, named_parts, outermost
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.verdict.array_difference import difference
 
-_LEFT = 1e-4
-"""Share of a difference that an edit may leave: constants are written in some digits."""
 _LATER = 2
 """So many steps farther count functions that build the model."""
-_KEY = re.compile(r"\['([^']*)'\]$")
 _OF_MODEL = "_model", "_untouched", "_attributes"
 """What the process keeps of a model that it has built."""
-_ROUNDING = 1e-11
-"""Relative difference that rounding in a unit explains."""
 
 
 def port_mended(
@@ -111,9 +107,13 @@ def _searched(
     far = unit.distances(codes, lines)
     values, trees = theirs["values"], parsed_at(theirs["code"])
     grafted = [] if of_gradients else grafts(codes, unit.values, values["functions"], far, unit.delay)
-    edits = ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran)
-    wanted = itertools.chain(unit.of_other_layers(codes), filter(unit.makes_no_layer, in_turn(grafted, edits)))
-    found = found_anyhow(unit.placed(codes), values, trees, grafted, far, wanted, unit.fit, seconds)
+
+    def edits(far: Mapping[int, int]) -> Iterable[Edit]:
+        near = sorted((one for one in grafted if id(one.old) in far), key=lambda one: far[id(one.old)])
+        found = in_turn(near, ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran))
+        return itertools.chain(unit.of_other_layers(codes), filter(unit.makes_no_layer, found))
+
+    found = found_anyhow(unit.placed(codes, far), values, trees, grafted, far, edits, unit.fit, seconds)
     return found or {"near": lines_of(codes, far)}
 
 
@@ -137,6 +137,7 @@ class _Unit:
         is_alone: bool,
     ) -> None:
         self._phase, self._is_alone = phase, is_alone
+        self._ending: int | None = None
         self._worker, self._stage, self._number, self._names = worker, stage, number, names
         self._build = functools.partial(CaseRun.of, worker, stage, weights)
         run = self._build()
@@ -150,7 +151,7 @@ class _Unit:
         """Whether a pass changes the model."""
         self._draws = [self._begun(dataclasses.replace(run, draw=one["draw"]), one, pairs) for one in draws]
         first = self._draws[0]
-        if first.gradient <= _ROUNDING if phase == "backward" else not first.wrong:
+        if first.gradient <= ROUNDING if phase == "backward" else not first.wrong:
             raise _NotRepeatedError
         self.ran = Ran.of(lambda: (self._construct(), self._left(first)))
         self.values = values_in(lambda: (self._construct(), self._left(first)))
@@ -187,30 +188,38 @@ class _Unit:
         wrong, unit = self._draws[0].wrong, self._unit
         given = {child.path for child in unit.children for name in wrong if name.startswith(f"input.{child.label}.")}
         returns = not given
-        classes: dict[str, set[str]] = {}
-        for path, layer in self._worker.backend.named_layers(unit.layer) if unit.layer is not None else ():
-            for part in path.split("."):
-                classes.setdefault(part, set()).add(type(layer).__name__)
+        classes = self._classes()
         own = [f"{type(unit.layer).__name__}.forward"] if unit.layer is not None else outermost(codes, classes)
         named = {next((part for part in reversed(path.split(".")) if not part.isdigit()), "") for path in given}
         if self._phase == "state":
             layers = [layer for _, layer in self._worker.backend.named_layers(self._draws[0].run.model)]
             kept = {name for layer in layers for name in self._worker.backend.own_buffers(layer)}
             return shared_distances(codes, [list(kept_parts(codes, kept))], classes)
-        keys = [_key_of(unit.call.places, name) for name in wrong] if returns else [""]
+        keys = [key_of(unit.call.places, name) for name in wrong] if returns else [""]
         if keys and all(keys):  # each is made of something else
             beside = list(wrong_parts(codes, (), (), lines))
             return shared_distances(codes, [[*named_parts(codes, {key}), *beside] for key in keys], classes)
         return shared_distances(codes, [list(wrong_parts(codes, named, own if returns else [], lines))], classes)
 
-    def placed(self, codes: Sequence[Code]) -> Unit | None:
+    def _classes(self) -> dict[str, set[str]]:
+        """Attribute → names of the classes of the layers in it."""
+        found: dict[str, set[str]] = {}
+        layer = self._unit.layer
+        for path, inner in self._worker.backend.named_layers(layer) if layer is not None else ():
+            for part in path.split("."):
+                found.setdefault(part, set()).add(type(inner).__name__)
+        return found
+
+    def placed(self, codes: Sequence[Code], far: Mapping[int, int]) -> Unit | None:
         """The unit as `found_by_values` takes it; None where it is not wrong in its values."""
         if self._phase != "forward":
             return None
         first = self._draws[0]
         own = [code for code in codes if not self._is_of_construction(code)]
         like = self._worker.backend.to_tensor_like
-        return Unit(own, lambda: self._left(first), lambda: not self._left(first), self.fit, self.values, like)
+        likely = other_arguments(own, far, self.ran)
+        left = functools.partial(self._left, first)
+        return Unit(own, left, lambda: not left(), self.fits_whole, self.values, like, self._classes(), likely)
 
     def of_other_layers(self, codes: Sequence[Code]) -> Iterator[Edit]:
         """Edits that call a layer which the port does not call, in place of another."""
@@ -227,7 +236,7 @@ class _Unit:
             with edited(edit):
                 if isinstance(edit, OtherLayer):
                     return (
-                        Fit.ALL if all(self._apart(one) <= _allowed(one.whole) for one in self._draws) else Fit.NOTHING
+                        Fit.ALL if all(self._apart(one) <= allowed(one.whole) for one in self._draws) else Fit.NOTHING
                     )
                 if not self._is_of_construction(edit.code):
                     return self._fit()
@@ -235,6 +244,13 @@ class _Unit:
                     return self._fit()
         except Exception:  # an edit may not run
             return Fit.NOTHING
+
+    def fits_whole(self, edit: Edit) -> Fit:
+        """The same of an edit that has to mend all values: the first wrong one is enough to refute it, and says nothing
+        of others."""
+        with replaced(self, "_ending", self._number):
+            found = self.fit(edit)
+        return Fit.NOTHING if found is Fit.BROKEN else found
 
     @contextlib.contextmanager
     def _built_anew(self) -> Iterator[None]:
@@ -260,7 +276,7 @@ class _Unit:
         left += [self._left(draw) for draw in self._draws[1:]]
         apart = [self._apart(draw) for draw in self._draws]
         pairs = zip(apart, self._draws, strict=True)
-        if not all(one <= _allowed(draw.whole) for one, draw in pairs):
+        if not all(one <= allowed(draw.whole) for one, draw in pairs):
             # With another fault behind it the whole is wrong still, but has to run.
             runs = not self._is_alone and all(map(math.isfinite, apart))
             return Fit.NOTHING if any(left) or not runs else Fit.UNIT
@@ -297,14 +313,14 @@ class _Unit:
         self._functions |= unit.functions
         self._unit, self._called = unit, {one.path for one in forced.units}
         draw.wrong = {name: found.relative for name, found in unit.wrong_ends().items()}
-        draw.children = _children(unit)
+        draw.children = children_of(unit)
         draw.whole = self._apart(draw)
         # What the unit keeps, and keeps right as it is, has to stay so.
         state = {f"state.{name}": array for name, array in forcing.state_after.items()}
         apart = self._all_apart(draw, state)
         if self._phase == "state":
-            draw.wrong = {name: one for name, one in apart.items() if one > _ROUNDING}
-        draw.right |= {name: array for name, array in state.items() if apart[name] <= _ROUNDING or draw.wrong.get(name)}
+            draw.wrong = {name: one for name, one in apart.items() if one > ROUNDING}
+        draw.right |= {name: array for name, array in state.items() if apart[name] <= ROUNDING or draw.wrong.get(name)}
         draw.gradient = self._gradient_apart(draw) if draw.gradients else math.inf
         return draw
 
@@ -319,7 +335,7 @@ class _Unit:
     def _pass(self, draw: Draw, is_followed: bool) -> ForcedForward:
         wanted = {self._number: self._names}
         forced = draw.forcing.begin(self._again(draw), draw.pairs, standing=draw.standing, wanted=wanted)
-        forced.is_followed = is_followed
+        forced.is_followed, forced.tensors.ending = is_followed, self._ending
         return forced
 
     def _ended(self, forced: ForcedForward) -> ForcedCall | None:
@@ -332,10 +348,10 @@ class _Unit:
         with self._worker.backend.no_grad():
             forced()
         unit = self._ended(forced)
-        if unit is None or draw.children != _children(unit):
+        if unit is None or draw.children != children_of(unit):
             raise _NotRepeatedError
         found = unit.wrong_ends().items()
-        return {name for name, one in found if one.relative > _allowed(draw.wrong.get(name, 0.0))}
+        return {name for name, one in found if one.relative > allowed(draw.wrong.get(name, 0.0))}
 
     def _apart(self, draw: Draw) -> float:
         """The greatest relative difference of what the port returns; infinite where that has another shape."""
@@ -366,23 +382,7 @@ class _Unit:
     def _has_right_state(self, draw: Draw) -> bool:
         """Whether all that is kept is right with the edit, and what is returned as it was."""
         before = {**dict.fromkeys(draw.right, draw.whole), **draw.wrong}
-        return all(one <= _allowed(before[name]) for name, one in self._all_apart(draw, draw.right).items())
+        return all(one <= allowed(before[name]) for name, one in self._all_apart(draw, draw.right).items())
 
     def _has_right_gradients(self, draw: Draw) -> bool:
-        return self._gradient_apart(draw) <= _allowed(draw.gradient)
-
-
-def _key_of(places: Sequence[str], name: str) -> str:
-    """Key under which a function returns a value, `output.N`, in a dictionary; empty if it does not."""
-    number = name.removeprefix("output.")
-    found = _KEY.search(places[int(number)]) if number.isdigit() and int(number) < len(places) else None
-    return found[1] if found else ""
-
-
-def _allowed(before: float) -> float:
-    """Relative difference that an edit may leave of one; nothing of NaN, which is an infinite one."""
-    return max(_ROUNDING, _LEFT * before if math.isfinite(before) else 0.0)
-
-
-def _children(unit: ForcedCall) -> frozenset[tuple[Any, ...]]:
-    return frozenset((child.call.number, len(child.given), *sorted(child.lacking)) for child in unit.children)
+        return self._gradient_apart(draw) <= allowed(draw.gradient)

@@ -2,8 +2,11 @@
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+_KEY = re.compile(r"\['([^']*)'\]$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,13 @@ def places_in(skeleton: Any) -> list[str]:
     else:
         return []
     return [name + inner for name, member in members for inner in places_in(member)]
+
+
+def key_of(places: Sequence[str], name: str) -> str:
+    """Key under which a function returns a value, `output.N`, in a dictionary; empty if it does not."""
+    number = name.removeprefix("output.")
+    found = _KEY.search(places[int(number)]) if number.isdigit() and int(number) < len(places) else None
+    return found[1] if found else ""
 
 
 def order_by_names(skeleton: Any, places: Sequence[str]) -> list[int] | None:

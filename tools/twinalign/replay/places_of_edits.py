@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -13,9 +14,11 @@ from twinalign.replay.aligned_code import Code, line_of
 from twinalign.replay.edits_in_place import fitting_in_place
 from twinalign.replay.grafts import Graft, function_at, in_words_of_port
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits
+from twinalign.replay.misplaced_arguments import misplaced_arguments
 from twinalign.replay.noted_expressions import Place, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
 from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit
+from twinalign.replay.slices import distances
 from twinalign.replay.value_trials import Found, Like, Other, Trials
 
 _SHARE = 0.4
@@ -34,9 +37,11 @@ class Unit:
         codes: its functions that may be edited.
         run: runs it once.
         is_right: runs it once, and tells whether what comes out is right; may raise.
-        fit: tries an edit.
+        fit: tries an edit that has to mend all values.
         named: the values of the names in its functions, as `values_in` has them.
         like: as `Backend.to_tensor_like`.
+        classes: attribute → names of the classes of the layers in it.
+        likely: edits that are tried before all others.
     """
 
     codes: Sequence[Code]
@@ -45,6 +50,8 @@ class Unit:
     fit: Callable[[Any], Fit]
     named: Mapping[CodeType, Values]
     like: Like
+    classes: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    likely: Iterable[HelperEdit] = ()
 
 
 def found_by_values(
@@ -107,20 +114,31 @@ def found_anyhow(
     theirs: Sequence[ast.AST],
     grafted: Sequence[Graft],
     far: Mapping[int, int],
-    edits: Iterable[Edit],
+    edits: Callable[[Mapping[int, int]], Iterable[Edit]],
     fit: Callable[[Any], Fit],
     seconds: float,
 ) -> dict[str, Any]:
     """What `fitting_edit` returns of an edit where the unit goes wrong, else of one of `edits`; else that place.
 
     Others as for `found_by_values`; without a unit, edits alone are tried, with `fit`.
+
+    Args:
+        edits: returns them, given the distances of the code from what is wrong: the place, if there is one.
     """
     began = time.process_time()
+    if unit is not None:  # what is exchanged may be mended in the call or in the function: names tell
+        likely = itertools.chain(misplaced_arguments(unit.codes), unit.likely)
+        named = fitting_edit(likely, fit, _SHARE * seconds)
+        if named.get("mends_all"):
+            return named
     edit, place = found_by_values(unit, values, theirs, grafted, far, seconds) if unit is not None else (None, None)
     if edit is not None:
         return answer_of(*edit)
     left = max(seconds - (time.process_time() - began), _LEFT * seconds)
-    return fitting_edit(edits, fit, left) or told(place)
+    if unit is not None and place is not None:  # what is wrong there is made of what is wrong
+        far = distances(unit.codes, [(part.code, part.node) for part, _, _ in place.parts], unit.classes)
+        fit = unit.fit
+    return fitting_edit(edits(far), fit, left) or told(place)
 
 
 def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:

@@ -127,17 +127,8 @@ class Ran:
         inside = {one.id for one in ast.walk(old) if isinstance(one, ast.Name)}
         if name not in kinds:  # of a module, or of a comprehension
             return name in code.globals or name in vars(builtins) or name in inside or not inside <= kinds.keys()
-        made = [
-            one.lineno
-            for one in ast.walk(code.tree)
-            if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
-        ]
-        is_given = name in {one.arg for one in ast.walk(code.tree.args) if isinstance(one, ast.arg)}
-        if is_given or not made or min(made) < old.lineno:
-            return True
-        loops = [one for one in ast.walk(code.tree) if isinstance(one, (ast.For, ast.While))]
-        spans = [range(one.lineno, (one.end_lineno or one.lineno) + 1) for one in loops]
-        return any(old.lineno in span and min(made) in span for span in spans)
+        first = code.first_lines.get(name, 0)
+        return first < old.lineno or any(old.lineno in span and first in span for span in code.loops)
 
 
 def _has_sense(kinds: Mapping[str, Set[str]], code: Code, old: ast.AST, new: ast.AST) -> bool:

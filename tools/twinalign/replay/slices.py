@@ -2,8 +2,9 @@
 
 import ast
 import functools
+import heapq
+import itertools
 import operator
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 from twinalign.replay.aligned_code import Code, last_part
@@ -17,6 +18,8 @@ _OF_OBJECTS = "__init__", "__call__", "forward"
 """Methods that run where a class is named: where an object is made, or called."""
 FAR = 1_000
 """The distance of what no wrong value is made of, as far as names tell."""
+_MAY_CHANGE = 5
+"""Steps from a value to a call that is given it and may change it."""
 Root = tuple[Code, ast.AST]
 """A part of a function that has a wrong value."""
 
@@ -27,23 +30,32 @@ def distances(codes: Sequence[Code], roots: Iterable[Root], classes: Mapping[str
     `classes`: attribute → names of the classes of the layers in it.
     """
     found: dict[int, int] = {}
-    waiting = deque((code, node, 0) for code, node in roots)
     asked = {key: tests for code in codes for key, tests in _asked(code.tree, ())}
+    called = {call: _called(call, codes, classes) for code in codes for call in code.calls}
+    waiting = [(0, number, code, node) for number, (code, node) in enumerate(roots)]
+    heapq.heapify(waiting)
+    number = itertools.count(len(waiting))
+
+    def ask(distance: int, more: Iterable[Root]) -> None:
+        for code, node in more:
+            heapq.heappush(waiting, (distance, next(number), code, node))
+
     while waiting:
-        code, node, distance = waiting.popleft()
-        waiting += [(code, one, distance + 1) for one in asked.get(id(node), ())]
+        distance, _, code, node = heapq.heappop(waiting)
+        ask(distance + 1, ((code, one) for one in asked.get(id(node), ())))
         inside = [one for one in ast.walk(node) if id(one) not in found]
         found.update((id(one), distance) for one in inside)
         read = {one.id for one in inside if isinstance(one, ast.Name)}
-        waiting += [(code, one, distance + 1) for one in _made(code, read)]
+        for one, may_change in _made(code, read):
+            ask(distance + (_MAY_CHANGE if may_change else 1), [(code, one)])
         kept = {one.attr for one in inside if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load)}
-        waiting += [(other, one, distance + 1) for other in codes for one in _kept(other, kept)]
+        ask(distance + 1, ((other, one) for other in codes for one in _kept(other, kept)))
         for call in (one for one in inside if isinstance(one, ast.Call)):
-            for other in _called(call, codes, classes):
-                waiting += [(other, one, distance + 1) for one in ast.walk(other.tree) if isinstance(one, ast.Return)]
-        waiting += [(code, value, distance + 1) for value in _defaults(code, read)]
+            for other in called.get(call, ()):
+                ask(distance + 1, ((other, one) for one in ast.walk(other.tree) if isinstance(one, ast.Return)))
+        ask(distance + 1, ((code, value) for value in _defaults(code, read)))
         if read & {one.arg for one in code.tree.args.args}:
-            waiting += [(other, call, distance + 1) for other, call in _calls_of(code, codes, classes)]
+            ask(distance + 1, ((other, c) for other in codes for c in other.calls if code in called[c]))
     return found
 
 
@@ -131,18 +143,20 @@ def _wrong(code: Code, layers: Collection[str], returns: bool, lines: Collection
             yield node
 
 
-def _made(code: Code, names: Collection[str]) -> Iterable[ast.AST]:
-    """The statements of a function that give these names values, or add to what they have."""
-    for node in ast.walk(code.tree):
+def _made(code: Code, names: Collection[str]) -> Iterable[tuple[ast.AST, bool]]:
+    """The statements of a function that give these names values, or add to what they have; and whether they only may:
+    a call whose value is used rather computes than changes what it is given."""
+    for node in code.nodes if names else ():
         if isinstance(node, (ast.For, ast.comprehension)):
             if _names(node.target) & set(names):
-                yield node.iter
+                yield node.iter, False
         elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_names(target) & set(names) for target in targets) or _may_change(node.value) & set(names):
-                yield node
+            is_made = any(_names(target) & set(names) for target in targets)
+            if is_made or _may_change(node.value) & set(names):
+                yield node, not is_made
         elif isinstance(node, ast.Expr) and _may_change(node.value) & set(names):
-            yield node
+            yield node, False
 
 
 def _defaults(code: Code, names: Collection[str]) -> list[ast.expr]:
@@ -162,7 +176,7 @@ def _may_change(value: ast.expr | None) -> set[str]:
 
 def _kept(code: Code, attributes: Set[str]) -> Iterable[ast.AST]:
     """What a function keeps in attributes of these names, or in what it has of them."""
-    for node in ast.walk(code.tree) if attributes & code.names else ():
+    for node in code.nodes if attributes & code.names else ():
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(_stored(target) & attributes for target in targets):
