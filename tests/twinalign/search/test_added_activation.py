@@ -51,3 +51,13 @@ def test_an_activation_too_many_is_named(act: str, tmp_path: Path) -> None:
 
 def test_activations_inside_of_blocks_are_right(tmp_path: Path) -> None:
     assert faults_of(written(tmp_path, REFERENCE, PORT, INPUTS)) == []
+
+
+def test_activations_inside_of_blocks_are_right_behind_a_wrong_layer(tmp_path: Path) -> None:
+    """Every other wrong layer is tested for itself: with one more before them, other blocks come first."""
+    more = ("        self.blocks =", "        self.enter = nn.LayerNorm(6)\n        self.blocks =")
+    reference = edited(REFERENCE, [more, ("        for block", "        x = self.enter(x)\n        for block")])
+    wrong = more[0], more[1].replace("nn.LayerNorm(6)", "nn.LayerNorm(6, epsilon=1e-3)")
+    port = edited(PORT, [wrong, ("self.blocks(x)", "self.blocks(self.enter(x))")])
+    (fault,) = faults_of(written(tmp_path, reference, port, INPUTS))
+    assert (fault.paddle_layer, fault.explanation and fault.explanation.id) == ("enter", "norm_epsilon")

@@ -233,13 +233,16 @@ class ForcedForward:
         now = self._state.of(unit)
         moved = [name for name, array in state.items() if not np.array_equal(array, now[name], equal_nan=True)]
         self._reconsidered.add(unit.call.number)
-        tested: set[int] = set()
+        tested: dict[int, int] = {}
         more = {child.call.number for child in found.children if self._holds_next(child)}
-        for _ in range(2):  # every other wrong layer, and the rest: the inputs of the next one are the end of one
-            behind = ends_behind(found)
-            part = [at for at in behind if found.children[at].call.number not in tested][::2]
+        for _ in range(4):  # every other wrong layer, and the rest: the inputs of the next one are the end of one
+            behind, known = ends_behind(found), len(self.given_up)
+            # Without the pair of the one before, a layer may be right that was tested with it.
+            part = [at for at in behind if tested.get(found.children[at].call.number) != known][::2]
+            if not part:
+                break
             numbers = {found.children[at].call.number for at in part}
-            tested |= numbers
+            tested |= dict.fromkeys(numbers, known)
             found = self._tried(
                 found, place, numbers, without, *borne_out(found, part, behind, self._with_extra_layers, more)
             )
