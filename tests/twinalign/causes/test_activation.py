@@ -94,6 +94,7 @@ CASES: list[Case] = [
     ),
     case("elu_alpha", nn.ELU, changed(alpha=0.5), X),
     case("softplus_beta", nn.Softplus, changed(beta=2.0), X),
+    case("activation_added", unit(lambda s, x: x.cumsum(-1)), doing(lambda s, x: x.cumsum(-1).tanh()), X),
     case("clamp_upper", nn.ReLU6, lambda _: unit(lambda s, x: x.clamp(0, 1))(), np.linspace(-9, 9, 40)),
     case("prelu_initial", nn.PReLU, with_values(prelu_untrained), X),
     case("softmax_axis", unit(lambda s, x: x.softmax(-1)), doing(lambda s, x: F.softmax(x, 1)), X),

@@ -137,7 +137,7 @@ enter_edits("forward", (
     ("activation_twice", "an activation function is applied twice", ACTIVATIONS,
      made({"": lambda call: call.run(input=call.result)}), {"rank": 1}),  # as a softmax before a loss that takes logits
     ("activation_added", "an activation function is applied to what it returns", (UNIT,),
-     made({name: lambda call, of=of: of(call.torch, call.result) for name, of in _OTHERS.items()}), {"rank": 1}),
+     made({name: lambda call, of=of: of(call.torch, call.result) for name, of in _OTHERS.items()}), {"rank": 3}),
     ("activation_missing", "an activation function is left out", (*ACTIVATIONS, LAYER),
      lambda site, subject: [(name, taken_for_input)] if (name := activation_of(site)) else (), {}),
     ("leaky_slope", "the leaky ReLU has another slope", ("leaky_relu", "relu"), _other_slopes, FLOAT32),
