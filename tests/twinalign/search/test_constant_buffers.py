@@ -49,3 +49,20 @@ def test_what_is_drawn_is_given_to_the_port(tmp_path: Path) -> None:
     drawn = [("torch.tensor(mask)", "torch.randn(6, 6)")], [("paddle.to_tensor(mask)", "paddle.randn([6, 6])")]
     reference, port = edited(REFERENCE, drawn[0]), edited(RIGHT, drawn[1])
     assert faults_of(written(tmp_path, reference, port, INPUTS)) == []
+
+
+def test_a_long_table_that_float32_rounds_otherwise_is_given_to_the_port(tmp_path: Path) -> None:
+    table = (
+        "        places = np.arange(4000, dtype='float32')[:, None]\n"
+        "        rates = {rates}\n"
+        "        self.register_buffer('table', {framework}(np.sin(places * rates).astype('float32')))\n"
+    )
+    theirs = table.format(framework="torch.tensor", rates="np.exp(np.arange(4, dtype='float32') * np.float32(-2.3))")
+    ours = table.format(
+        framework="paddle.to_tensor", rates="(10.0 ** (np.arange(4) * (-2.3 / np.log(10)))).astype('float32')"
+    )
+    used = ("return scores @ x", "return scores @ x + self.table[3990:3996]")
+    begin = ("        self.enter =", "{}        self.enter =")
+    reference = edited(REFERENCE, [(begin[0], begin[1].format(theirs)), used])
+    port = edited(RIGHT, [(begin[0], begin[1].format(ours)), used])
+    assert faults_of(written(tmp_path, reference, port, INPUTS)) == []

@@ -1,6 +1,6 @@
 """Change values by as little as two frameworks may differ: the effect is the measure of rounding."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from twinalign.sides import HALVES
 _HALF_CHANGE = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 FLOAT64_CHANGE = 1e-10
 """Relative change of the weights of a float64 training that is repeated."""
+
+_UNITS = 4
+"""Units in the last place by which tables computed by one formula may differ."""
 
 
 def moved_arrays(
@@ -52,3 +55,12 @@ def whole_numbers_kept(moved: Mapping[str, np.ndarray], arrays: Mapping[str, np.
         if array.dtype.kind == "f":
             kept[name] = np.where(array == np.rint(array), array.astype(kept[name].dtype), kept[name])
     return kept
+
+
+def rounding_of_table(values: np.ndarray, shape: Sequence[int]) -> float:
+    """By how much elements of a table may differ that one formula has made in float32.
+
+    An angle or another argument that grows up to a table's length in places is rounded by so many units itself.
+    """
+    units = max(_UNITS, *shape) if shape else _UNITS
+    return units * float(np.finfo(np.float32).eps) * float(np.abs(values).max(initial=0.0))

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.state_layout import StateEntry
+from twinalign.case.moved_values import rounding_of_table
 from twinalign.conversion.initial_weights import WeightFiles
 from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import save_npz
 from twinalign.processes.side_process import SideProcess
-
-ROUNDING = 1e-5
-"""Relative difference up to which two tables are one formula, computed in float32 in another order."""
 
 
 def keep_constant_buffers(
@@ -98,12 +96,12 @@ def _fixed_entries(backend: Any, model: Any) -> list[StateEntry]:
 
 
 def differ(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays differ by more than rounding."""
+    """Whether two tables differ by more than rounding in one formula."""
     if one.shape != other.shape:
         return True
     first, second = (np.asarray(array, np.float64) for array in (one, other))
     finite = np.isfinite(first) & np.isfinite(second)
     if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
         return True
-    apart = np.abs(first - second)[finite]
-    return bool(apart.size) and bool(apart.max() > ROUNDING * np.abs(second[finite]).max())
+    allowed = 0.0 if one.dtype.kind in "iub" else rounding_of_table(second[finite], second.shape)
+    return bool((np.abs(first - second)[finite] > allowed).any())

@@ -6,19 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from twinalign.case.moved_values import rounding_of_table
+
 _MOST_AXES = 4
 _MOST_SHIFTS = 64
-_UNITS = 4
-"""Units in the last place by which tables computed by one formula may differ."""
-
-
-def rounding_of_table(values: np.ndarray, shape: Sequence[int]) -> float:
-    """By how much elements of a table may differ that one formula has made in float32.
-
-    An angle or another argument that grows up to a table's length in places is rounded by so many units itself.
-    """
-    units = max(_UNITS, *shape) if shape else _UNITS
-    return units * float(np.finfo(np.float32).eps) * float(np.abs(values).max(initial=0.0))
 
 
 def rearranged(reference: np.ndarray, port: np.ndarray, shape: Sequence[int]) -> str | None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.case.moved_values import rounding_of_table
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
-from twinalign.verdict.arrangements import rearranged, rounding_of_table
+from twinalign.verdict.arrangements import rearranged
 from twinalign.verdict.initial_scale import deviation_ratio, fitting_factors
 from twinalign.verdict.initializers import Initializer, described, families_of, fitting, kolmogorov
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
