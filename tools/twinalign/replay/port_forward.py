@@ -29,7 +29,7 @@ from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clea
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
 from twinalign.replay.nested_tensors import Place, each_once, order_by_names, put_together, take_apart
 from twinalign.replay.orders_of_inputs import other_orders
-from twinalign.replay.regions import borne_out, ends_behind, numbers_from
+from twinalign.replay.regions import numbers_from, tested_apart
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import difference
 
@@ -233,19 +233,14 @@ class ForcedForward:
         now = self._state.of(unit)
         moved = [name for name, array in state.items() if not np.array_equal(array, now[name], equal_nan=True)]
         self._reconsidered.add(unit.call.number)
-        tested: dict[int, int] = {}
         more = {child.call.number for child in found.children if self._holds_next(child)}
-        for _ in range(4):  # every other wrong layer, and the rest: the inputs of the next one are the end of one
-            behind, known = ends_behind(found), len(self.given_up)
-            # Without the pair of the one before, a layer may be right that was tested with it.
-            part = [at for at in behind if tested.get(found.children[at].call.number) != known][::2]
-            if not part:
-                break
-            numbers = {found.children[at].call.number for at in part}
-            tested |= dict.fromkeys(numbers, known)
-            found = self._tried(
-                found, place, numbers, without, *borne_out(found, part, behind, self._with_extra_layers, more)
-            )
+        found = tested_apart(
+            found,
+            lambda tried, numbers, *judging: self._tried(tried, place, numbers, without, *judging),
+            self.given_up,
+            self._with_extra_layers,
+            more,
+        )
         wrong = {inside.call.number for inside in found.inside() if inside.wrong_ends()}
         everything = numbers_from(found, min(wrong, default=0))
         if not wrong or (len(found.children) == 1 and not found.wrong_ends()):

@@ -6,7 +6,7 @@ Without the pair both are code of one region, whose end results are judged. Wher
 nothing inside it is wrong.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.layer_calls import Call
@@ -14,6 +14,8 @@ from twinalign.replay.layer_calls import Call
 CLEARLY_LESS = 0.1
 """A pair is given up if the ends behind it then differ by less than this share of what they did. Of two faults one
 after the other the second keeps its own difference, so that without the first pair its end differs no less."""
+_ROUNDS = 4
+"""So often wrong layers of a unit are tested, every other one each time."""
 _UNTOUCHED = 0.01
 """An end whose difference changes by less than this share is another layer's."""
 
@@ -119,3 +121,31 @@ def _mended(ends: Sequence[tuple[float, float]]) -> bool:
 
 def _relative(unit: ForcedCall, end: str) -> float:
     return unit.differences[end].relative if end in unit.differences else 0.0
+
+
+def tested_apart(
+    found: ForcedCall,
+    tried: Callable[..., ForcedCall],
+    given_up: Collection[int],
+    with_extra_layers: set[int],
+    more: set[int],
+) -> ForcedCall:
+    """A unit without those pairs of wrong layers in it whose end results are right: every other layer is tested, and
+    the rest, since the inputs of the next one are the end of one.
+
+    Args:
+        tried: runs a unit without the pairs of so many calls; takes what `borne_out` returns as well.
+        given_up: numbers of the calls that run without their pairs, which `tried` adds to.
+        with_extra_layers, more: as for `borne_out`.
+    """
+    tested: dict[int, int] = {}
+    for _ in range(_ROUNDS):
+        behind, known = ends_behind(found), len(given_up)
+        # Without the pair of the one before, a layer may be right that was tested with it.
+        part = [at for at in behind if tested.get(found.children[at].call.number) != known][::2]
+        if not part:
+            break
+        numbers = {found.children[at].call.number for at in part}
+        tested |= dict.fromkeys(numbers, known)
+        found = tried(found, numbers, *borne_out(found, part, behind, with_extra_layers, more))
+    return found
