@@ -9,7 +9,7 @@ import pytest
 from tests.twinalign.search.test_whole_layers import written
 from tests.twinalign.search.written_cases import edited, faults_of
 from twinalign.causes.registry import Explanation
-from twinalign.replay import mended_port
+from twinalign.replay.drawn_unit import allowed
 from twinalign.search.edits_of_port import is_open
 from twinalign.search.faults import Fault
 
@@ -191,7 +191,7 @@ def test_the_right_port_of_both_has_no_fault(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_nan_may_be_left() -> None:
-    assert mended_port._allowed(float("inf")) == mended_port._allowed(0.0) < mended_port._allowed(1.0)
+    assert allowed(float("inf")) == allowed(0.0) < allowed(1.0)
 
 
 def test_causes_that_fit_any_code_leave_the_line_open() -> None:
