@@ -5,7 +5,8 @@ it: whoever trains the port from its own weights has the wrong ones. So the port
 differ. Running statistics and what is drawn at random are given to the port as the parameters are.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +18,45 @@ from twinalign.conversion.initial_weights import WeightFiles
 from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import save_npz
 from twinalign.processes.side_process import SideProcess
+from twinalign.sides import SIDES
 
 
 def keep_constant_buffers(
-    processes: Mapping[str, SideProcess], stage: str, files: Mapping[str, WeightFiles], given: dict[str, Any]
+    processes: Mapping[str, SideProcess],
+    stage: str,
+    files: Mapping[str, WeightFiles],
+    given: dict[str, Any],
+    release: Callable[[SideProcess], Any] | None,
 ) -> None:
     """Let the port keep its own values of constant buffers that differ.
 
     Args:
         given: what `convert_weights` returned. The port's weights are written anew without these buffers; its side is
             given their names as `own_buffers`, and the file of the reference's values as `constants`.
+        release: lets a side forget its model, where the memory is not enough for two; None if it is.
     """
-    if any(side not in processes or not processes[side].alive for side in ("ref", "paddle")):
+    if "paddle" not in given or any(side not in processes or not processes[side].alive for side in SIDES):
         return
+
+    def ask(side: str, function: Callable[..., dict[str, Any]], **arguments: Any) -> list[str]:
+        answer = processes[side].call(function, stage=stage, **arguments)
+        if release is not None:
+            release(processes[side])
+        return list(answer["keys"])
+
     port, canonical = given["paddle"], given["paddle"]["canonical"]
-    differ = processes["paddle"].call(differing_buffers, stage=stage, weights=port["path"])["keys"]
-    names = {key: canonical[key][0][0] for key in differ if len(canonical.get(key, ())) == 1}
+    layout = map(StateEntry.of, json.loads(files["paddle"].layout.read_text(encoding="utf-8")))
+    # One tensor for one of the reference's, which is stored and not trained.
+    fixed = [entry.key for entry in layout if entry.persistent and (entry.role == "buffer" or entry.trainable is False)]
+    names = {key: canonical[key][0][0] for key in fixed if len(canonical.get(key, ())) == 1}
+    differ = ask("paddle", differing_buffers, weights=port["path"], keys=list(names)) if names else []
+    names = {key: names[key] for key in differ}
     if not names:
         return
-    constant = processes["ref"].call(
-        constant_buffers, stage=stage, weights=str(files["ref"].arrays), keys=list(names.values())
-    )
-    own = [key for key, name in names.items() if name in constant["keys"]]
+    constant = ask("ref", constant_buffers, weights=str(files["ref"].arrays), keys=list(names.values()))
+    own = [key for key, name in names.items() if name in constant]
     if own:
-        own = processes["paddle"].call(constant_buffers, stage=stage, weights=None, keys=own)["keys"]
+        own = ask("paddle", constant_buffers, weights=None, keys=own)
     if own:
         weights, arrays = Path(port["path"]), read_arrays(Path(port["path"]))
         port["own_buffers"], port["constants"] = own, str(weights.with_name(f"{weights.stem}_constants.npz"))
@@ -48,10 +64,9 @@ def keep_constant_buffers(
         save_npz(weights, {key: array for key, array in arrays.items() if key not in own})
 
 
-def differing_buffers(worker: Any, stage: str, weights: str) -> dict[str, Any]:
-    """`keys` of buffers to which the port's constructor gives other values than the weights do; in the port's side."""
+def differing_buffers(worker: Any, stage: str, weights: str, keys: Sequence[str]) -> dict[str, Any]:
+    """`keys` of these buffers to which the port's constructor gives other values than the weights do; in its side."""
     model = worker.freshly_built(worker.fresh_case(stage), stage)
-    keys = [entry.key for entry in _fixed_entries(worker.backend, model)]
     converted = read_arrays(Path(weights))
     own = {key: array for key, array in worker.backend.state_items(model) if key in keys}
     known = [key for key in keys if key in converted and key in own and own[key].shape == converted[key].shape]
@@ -72,7 +87,7 @@ def constant_buffers(worker: Any, stage: str, weights: str | None, keys: Sequenc
         first = dict(read_arrays(Path(weights)))
     other = worker.construct(case, 1)
     again = dict(worker.backend.state_items(other))
-    entries = {entry.key: entry for entry in _entries(worker.backend, other)}
+    entries = {entry.key: entry for entry in map(StateEntry.of, worker.backend.describe_state(other))}
     parameters = [entry for entry in entries.values() if entry.role == "parameter" and entry.key in first]
 
     def drawn_beside(path: str) -> bool:
@@ -83,16 +98,6 @@ def constant_buffers(worker: Any, stage: str, weights: str | None, keys: Sequenc
 
     held = [key for key in keys if key in first and key in again and not differ(first[key], again[key])]
     return {"keys": [key for key in held if drawn_beside(entries[key].layer)]}
-
-
-def _entries(backend: Any, model: Any) -> list[StateEntry]:
-    return [StateEntry.of(entry) for entry in backend.describe_state(model)]
-
-
-def _fixed_entries(backend: Any, model: Any) -> list[StateEntry]:
-    """Stored tensors that are not trained."""
-    entries = [entry for entry in _entries(backend, model) if entry.persistent]
-    return [entry for entry in entries if entry.role == "buffer" or entry.trainable is False]
 
 
 def differ(one: np.ndarray, other: np.ndarray) -> bool:

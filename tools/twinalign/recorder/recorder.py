@@ -227,8 +227,8 @@ class Recorder(RecordingPlan):
         with_model = [one.stage for one in stale if STAGE_BY_NAME[one.stage].needs_model]
         stages = [stage for stage in with_model if stage != INITIAL] or with_model
         stage_of_part, made = {self.description["parts"][stage]: stage for stage in stages}, {}
-        # The first part is recorded first: built last, its model is there still.
-        for part, stage in reversed(stage_of_part.items()):
+        release = None if self._concurrent else lambda process: process.call(Worker.release)
+        for part, stage in reversed(stage_of_part.items()):  # the first is recorded first: its model is there still
             self.progress("both", f"weights of {part}")
             files = {side: WeightFiles.of(self.out / "weights", part, side) for side in SIDES}
             asked = {"stage": stage, "rounded_to": self._half}
@@ -239,7 +239,7 @@ class Recorder(RecordingPlan):
                 if process.side == "ref":
                     self._trials.pop((self.resolved, part), None)  # noqa: B023
                 answer = process.call(Worker.initialise, **asked, **files[process.side].request())  # noqa: B023
-                return answer if self._concurrent else process.call(Worker.release)  # the other side needs the memory
+                return answer if release is None else release(process)  # the other side needs the memory
 
             self._on_each(sides, build, together=self._concurrent)
             options = Options(
@@ -252,7 +252,7 @@ class Recorder(RecordingPlan):
             trial = functools.partial(self._trial_models, part, stage)
             with serving(self.settings.sources):  # rules run in this process as well
                 made[part] = convert_weights(self._ledger(part), files, options, trial, for_paddle="paddle" in sides)
-            keep_constant_buffers({} if self._half else self.processes, stage, files, made[part])
+            keep_constant_buffers({} if self._half else self.processes, stage, files, made[part], release)
         return {part: made[part] for part in stage_of_part}
 
     @contextlib.contextmanager
