@@ -263,11 +263,13 @@ class ForcedForward:
 
     def _in_other_order(self, unit: ForcedCall, forward: Callable[..., Any], state: Mapping) -> ForcedCall | None:
         """A wrong unit before it runs, with its inputs in an order in which it is right, or else these are."""
+        behind = self._state.of(unit)
         for order in other_orders(unit, self.tensors.stands_for):
             self._state.set(state)
             signature = put_together(unit.signature, [*map(Place, order)])
             if self._right_on(unit, forward, signature, [self.tensors.again(unit, n) for n in range(len(order))]):
                 return self.tensors.reordered(unit, order)
+        self._state.set(behind)  # as the unit has left it: trials move running statistics too
         by_values = self.tensors.order_of_values(unit)
         return None if by_values is None else self.tensors.reordered(unit, by_values)
 

@@ -89,7 +89,7 @@ class PortEdits:
         return time.monotonic() - begun, not own and bool(answer.get("mends_all"))
 
     def is_open(self, fault: Fault) -> bool:
-        """Whether a cause of a fault leaves open which line is wrong; one of a table always does."""
+        """Whether a cause of a fault leaves open which line is wrong; one of a table does without an edit."""
         known = fault.explanation
         return is_open(known) or (
             known is not None and "helper_edit" not in known.evidence and bool(self._constants(fault))
