@@ -115,7 +115,7 @@ def _require_known_arguments(case: type[Case], reference: str) -> None:
         given = getattr(case, name)
         if name.startswith("_") or given is own or not inspect.isfunction(given):
             continue
-        passed = [p.name for p in inspect.signature(own).parameters.values() if p.default is p.empty]
+        passed = list(inspect.signature(own).parameters)
         try:
             inspect.signature(given).bind(*passed)
         except TypeError as error:

@@ -312,7 +312,7 @@ class Recorder(RecordingPlan):
     ) -> InputError | None:
         """What to say if neither model can be called with the case's inputs, which is neither side's fault."""
         other = next((it for it in missing if (it.stage, it.dtype) == (one.stage, one.dtype) and it != one), None)
-        if other is None or not is_of_call(error):
+        if other is None or not is_of_call(error, one.stage):
             return None
         reasons = {one.side: error, other.side: self._error_of(other, weights, done)}
         part = self.description["parts"][one.stage]

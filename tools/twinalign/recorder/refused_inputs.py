@@ -15,9 +15,14 @@ _NO_GRADIENT = "does not require grad and does not have a grad_fn"
 """In what torch says where it is to differentiate and follows no operations."""
 
 
-def is_of_call(error: BaseException | None) -> bool:
-    """Whether a model raised when it was called, and not the case's loss or another function."""
-    return isinstance(error, ChildError) and not error.died and error.entered in _CALLS_OF_MODEL
+_READ_FROM_CASE = ("data", "train")
+"""Stages whose inputs are those of the case's own data."""
+
+
+def is_of_call(error: BaseException | None, stage: str) -> bool:
+    """Whether a model raised when a stage called it with given inputs, and not the case's loss or another function."""
+    called = isinstance(error, ChildError) and not error.died and error.entered in _CALLS_OF_MODEL
+    return called and stage not in _READ_FROM_CASE
 
 
 def refused_inputs(
@@ -31,7 +36,7 @@ def refused_inputs(
     reasons = [
         f"{side}: {error.reason.splitlines()[0]}" for side in SIDES if isinstance(error := errors[side], ChildError)
     ]
-    if not all(is_of_call(errors[side]) for side in SIDES) or not inputs.exists():
+    if not all(is_of_call(errors[side], stage) for side in SIDES) or not inputs.exists():
         return None
     if any(_NO_GRADIENT in reason for reason in reasons):
         return InputError(

@@ -191,7 +191,7 @@ def record_curves(
         most: so many steps at most.
 
     Returns:
-        `steps`: how many were taken; 0 if the case trains in float32 only; `clips`: whether paddle's optimizers clip;
+        `steps`: how many were taken; `clips`: whether paddle's optimizers clip;
         `facts`: class and settings of the first optimizer that made a step.
     """
     worker.kept[_CLIPPING] = as_paddle_clips
@@ -233,7 +233,7 @@ def train(
     at_once: Callable[[Mapping[str, Sequence[float]]], None] = lambda curves: None,
     most: int = STEPS,
 ) -> dict[str, np.ndarray]:
-    """Curves of the first steps, by name; none if the case does not train in float64.
+    """Curves of the first steps, by name, in float64 whether the run records some in it or not.
 
     Args:
         weights: as for `Worker.build_model`.
@@ -243,9 +243,7 @@ def train(
         most: so many steps at most.
     """
     case, backend = worker.fresh_case(STAGE), worker.backend
-    steps = min(most, case.float64_train_steps)
-    if steps == 0:
-        return {}
+    steps = min(most, case.float64_train_steps or most)
     backend.set_seed(case.seed)
     with backend.default_dtype("float64"), _clipping(worker):
         model = worker.build_model(case, STAGE, "float64", weights)

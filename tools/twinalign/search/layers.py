@@ -118,12 +118,16 @@ class _Search:
         on_disk = max(on_disk, _bytes_in(self.folder))
         answer = self._forced_backward(back, self.folder)
         self._left_out |= answer["left_out"]
-        suspects = self._not_accepted(answer["suspects"])
+        suspects, of_own_weights = self._not_accepted(answer["suspects"])
         # What only hands layers other slices is looked into where nothing else is wrong, and something is.
         doubtful = [one for one in suspects if self._crash is None and _only_takes_others(one["differences"])]
         faults = self._faults([one for one in suspects if one not in doubtful], explain)
         if not faults and doubtful and not self._is_right_alone:
             faults = self._faults(doubtful, explain)
+        if not faults and of_own_weights:
+            for suspect in of_own_weights:
+                self._left_out.pop(suspect["path"], None)  # one for each of its calls
+            faults = self._faults(of_own_weights, explain)
         if self._crash is not None:
             if not faults:
                 raise self._crash
@@ -197,11 +201,13 @@ class _Search:
         """Paths of the port's layers that have weights of the reference's."""
         return {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical") or ()}
 
-    def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Suspects without those that cannot be judged, and those in which only what the case accepts differs.
+    def _not_accepted(
+        self, suspects: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """Suspects without those that cannot be judged or that the case accepts; those with weights of their own apart.
 
-        Layers that have weights of their own are suspects where nothing else is: a wrong norm can be why its weights
-        were not proven to be the reference's.
+        The latter are suspects where nothing else is: a wrong norm can be why its weights were not proven to be the
+        reference's.
         """
         self._accepted: dict[str, list[str]] = {}
         left: list[Mapping[str, Any]] = []
@@ -210,24 +216,24 @@ class _Search:
             if self._left_out.get(suspect["path"]) == _OWN_WEIGHTS:
                 notes = [*suspect["notes"], _OWN_WEIGHTS]
                 of_own_weights.append({**suspect, "notes": notes, "of_own_weights": True})
-                continue
-            path = self._calls[suspect["call"]].path
-            rounding = _rounding_of_momentum(suspect["facts"])
-            found = [
-                accepted_as(_name_of_state(path, name), self.accept)
-                for name, difference in suspect["differences"].items()
-                if not (name.startswith("buffer.") and (difference["relative"] or np.inf) <= rounding)
-            ]
-            if found and all(found):
-                for identifier in dict.fromkeys(map(str, found)):
-                    self._accepted.setdefault(identifier, []).append(suspect["path"])
-            else:
+            elif not self._is_accepted(suspect):
                 left.append(suspect)
-        if left:
-            return left
-        for suspect in of_own_weights:
-            self._left_out.pop(suspect["path"], None)  # one for each of its calls
-        return of_own_weights
+        return left, of_own_weights
+
+    def _is_accepted(self, suspect: Mapping[str, Any]) -> bool:
+        """Whether nothing but what the case accepts differs in a suspect, which is noted then."""
+        path = self._calls[suspect["call"]].path
+        rounding = _rounding_of_momentum(suspect["facts"])
+        found = [
+            accepted_as(_name_of_state(path, name), self.accept)
+            for name, difference in suspect["differences"].items()
+            if not (name.startswith("buffer.") and (difference["relative"] or np.inf) <= rounding)
+        ]
+        if not (found and all(found)):
+            return False
+        for identifier in dict.fromkeys(map(str, found)):
+            self._accepted.setdefault(identifier, []).append(suspect["path"])
+        return True
 
     @property
     def _is_right_alone(self) -> bool:
@@ -249,6 +255,8 @@ class _Search:
                 self._left_out[reported["path"]] = answer["left_out"]
                 continue
             suspect, phases = {**reported, **answer}, answer["phases"]
+            if self._is_accepted(suspect):  # what else differed was rounding
+                continue
             # Wrong outputs lead to wrong gradients and statistics; wrong statistics lead to neither.
             for phase in phases[:1] if "forward" in phases else phases:
                 fault = self._fault(suspect, phase)

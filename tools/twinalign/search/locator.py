@@ -4,14 +4,12 @@ import contextlib
 import dataclasses
 import functools
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.layers.explaining import PHASES_TRIED
-from twinalign.causes.registry import known_causes
 from twinalign.errors import ExitCode
 from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
@@ -24,6 +22,7 @@ from twinalign.replay.budget import set_budget
 from twinalign.replay.case_run import build_in_float64, use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
+from twinalign.search.accepted import accept, is_accepted
 from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once
@@ -37,7 +36,6 @@ from twinalign.search.ranks import RankSearch
 from twinalign.search.ties import TieSearch
 from twinalign.search.training import locate_training
 from twinalign.sides import SIDES
-from twinalign.verdict.excuses import CONVENTIONS
 from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE
 
 # Stages whose model is searched layer by layer, the most informative first.
@@ -77,15 +75,26 @@ class LocateResult(Shown):
     crashes: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     @property
+    def counted(self) -> list[Fault]:
+        """The faults that the case does not accept."""
+        return [fault for fault in self.faults if not is_accepted(fault)]
+
+    @property
     def verdict(self) -> str:
         """Diverged if there is a fault that the case does not accept; inconclusive if there is none, but a gap."""
-        if any("accepted" not in fault.evidence for fault in self.faults):
+        if self.counted:
             return DIVERGED
         return INCONCLUSIVE if self.not_searched else ALIGNED
 
     @property
     def exit_code(self) -> ExitCode:
         return EXIT_CODES[self.verdict]
+
+    def add(self, faults: Iterable[Fault], accepted: Sequence[str]) -> None:
+        """Add faults, marked where the case has accepted their causes."""
+        for fault in faults:
+            accept(fault, accepted)
+            self.faults.append(fault)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -136,22 +145,20 @@ class Locator:
         gradients.unlink(missing_ok=True)
         layers = result.layers.get(description["parts"].get("backward", ""))
         left_out = layers.left_out if layers is not None else None
-        result.faults = [*ties.faults(result.faults, left_out), *result.faults]
-        unexplained = all(fault.phase == "train" and fault.explanation is None for fault in result.faults)
+        result.faults = [*ties.faults(result.counted, left_out), *result.faults]
+        unexplained = all(fault.phase == "train" and fault.explanation is None for fault in result.counted)
         if "backward" in self._model_stages(wanted) and unexplained and not result.not_searched:
             self._search_later_steps(result, explain)
-        if any(fault.phase != "train" for fault in result.faults):
+        if any(fault.phase != "train" for fault in result.counted):
             # Other faults show in the training too; it counts as a fault only with a cause of its own.
             result.faults = each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
-        for fault in result.faults:
-            _accept(fault, description["accept"])
         note_moves(result.faults)
         if explain and result.faults:
             from twinalign.edits.suggestions import suggestion  # here: LibCST takes long to import
 
             self._propose_edits(result)
             for fault in result.faults:
-                fault.suggestion = "" if "accepted" in fault.evidence else suggestion(fault.to_json())
+                fault.suggestion = "" if is_accepted(fault) else suggestion(fault.to_json())
         return result
 
     def _search_components(
@@ -177,7 +184,7 @@ class Locator:
             component, search = _COMPONENTS[stage]
             self._progress("both", component)
             with self._noting(result, component):
-                phases = {fault.phase for fault in result.faults}
+                phases = {fault.phase for fault in result.counted}
                 of_stage = dataclasses.replace(
                     context, is_wrong_before=bool(phases - {"optimizer"}), data_is_wrong="data" in phases, stopped=[]
                 )
@@ -185,7 +192,7 @@ class Locator:
                 for fault in faults if of_stage.stopped else ():
                     if fault.explanation is None:
                         fault.note(*of_stage.stopped)
-                result.faults += faults
+                result.add(faults, description["accept"])
 
     def _search_layers(
         self,
@@ -219,7 +226,7 @@ class Locator:
                 found = self._with_exact_constants(search) or search()
             if part not in result.layers or found.faults:
                 result.layers[part] = found
-            result.faults += found.faults
+            result.add(found.faults, description["accept"])
 
     def _with_exact_constants(self, search: Callable[[], LayerFaults]) -> LayerFaults | None:
         """The search with models that are built in float64; None where one of them is not."""
@@ -245,13 +252,14 @@ class Locator:
         in the other's place.
         """
         before, steps, step = len(result.faults), self._use_inputs_of(0), 1
+        known = len(result.counted)
         if steps < 2:
             return
         weights = self._weights[self._recorder.description["parts"]["backward"]]
         folder = self._folder / "weights"
         given = {"weights": weights["ref"], "folder": str(folder)}
         moved = self._recorder.processes["ref"].call(reference_later_weights, **given)["steps"]
-        while len(result.faults) == before and step < steps:
+        while len(result.counted) == known and step < steps:
             self._use_inputs_of(step)
             self._progress("both", f"the inputs of step {step}")
             later = self._weights_of_step(weights, folder, step) if step <= moved else weights
@@ -282,7 +290,7 @@ class Locator:
         """
         from twinalign.edits.proposals import Proposals, functions_of
 
-        wrong = [fault for fault in result.faults if "accepted" not in fault.evidence]
+        wrong = result.counted
         pairs = [pair for found in result.layers.values() for pair in found.matching.pairs]
         layers = {theirs.path: ours.path for theirs, ours in pairs}
         asked = [fault.to_json() for fault in wrong]
@@ -349,25 +357,6 @@ def _is_wrong_in_training(layers: LayerFaults | None) -> bool:
     """Whether one of these layers computes something else in training."""
     wrong = [fault for fault in (layers.faults if layers is not None else ()) if fault.phase != "state"]
     return any(not name.startswith("eval.") for fault in wrong for name in fault.evidence["values"])
-
-
-def _accept(fault: Fault, accepted: Sequence[str]) -> None:
-    """Mark a fault if the case accepts all or some of its causes as conventions of the framework, or could."""
-    if fault.explanation is None:
-        return
-    identifiers = [text.partition("=")[0] for text in accepted]
-    names = {
-        item.id: {item.id, item.difference} for item in known_causes(*PHASES_TRIED.get(fault.phase, (fault.phase,)))
-    }
-    causes = fault.explanation.id.split("+")
-    found = {cause: next((i for i in identifiers if i in names.get(cause, {cause})), None) for cause in causes}
-    conventions = [cause for cause, identifier in found.items() if identifier is not None]
-    if len(conventions) == len(causes):
-        fault.evidence["accepted"] = ", ".join(dict.fromkeys(str(found[cause]) for cause in causes))
-    elif conventions:
-        fault.evidence["accepted_causes"] = conventions
-    elif all(of_framework := [CONVENTIONS.keys() & names.get(cause, {cause}) for cause in causes]):
-        fault.evidence["convention"] = min(of_framework[0])
 
 
 def locate(

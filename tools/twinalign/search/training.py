@@ -23,6 +23,9 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.precisions import OF_FLOAT32
 
 TRAINING = "train"
+_FLOAT32_ONLY = (
+    "train does not run in float64, in which its first steps are searched; make its batches of the model's dtype"
+)
 _FAR = 1e-2
 """Relative: no rounding makes two trainings differ by as much in their first tens of steps."""
 _BEHIND, _MOST_STEPS = 3, 60
@@ -33,15 +36,19 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     """The fault of the training loop (component `train`), if there is one.
 
     Raises:
-        NotSearchedError: the reference does not train as it did when the run recorded it.
+        NotSearchedError: the reference does not train as it did when the run recorded it, or not in float64.
     """
     if STAGE not in context.weights:
         return []
     paths = {side: context.folder / f"curves_{side}.npz" for side in SIDES}
-    recorded = _recorded(context, paths, STEPS)
-    if recorded is None:
-        return []
-    clips, facts = recorded
+    try:
+        clips, facts = _recorded(context, paths, STEPS)
+    except ChildError as error:
+        if error.died or context.steps:  # the run has recorded steps in float64
+            raise
+        if _departs_at(context.curves) < 0:
+            return []
+        raise NotSearchedError(f"{_FLOAT32_ONLY}: {error}") from None
     if not wrong_curves(paths, context.allowances) and (later := _departs_at(context.curves)) >= STEPS:
         _recorded(context, paths, min(later + _BEHIND, _MOST_STEPS))
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
@@ -60,7 +67,7 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     return faults
 
 
-def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -> tuple[bool, dict[str, Any]] | None:
+def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -> tuple[bool, dict[str, Any]]:
     """Record so many steps of both sides; returns whether the port clips, and the facts of its optimizer, if any."""
     clips = False
     facts: dict[str, Any] = {}
@@ -68,8 +75,6 @@ def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -
         given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
         given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "most": most}
         answer = context.processes[side].call(record_curves, **given)
-        if not answer["steps"]:
-            return None
         clips, facts = clips or answer["clips"], facts or answer["facts"]
     return clips, facts
 

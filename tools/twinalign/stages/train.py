@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.moved_values import moved_arrays
+from twinalign.errors import InputError
 from twinalign.files.curve_names import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
@@ -73,8 +74,20 @@ def _train(
         if not name.endswith(RUNNING_VARIANCE) and array.dtype.kind == "f" and array.size:
             context.recording.add(prefix + WEIGHTS_PREFIX + name, weight_statistics(array))
     for name, value in (found.outcomes if steps is None else {}).items():
-        context.recording.add(prefix + OUTCOME_PREFIX + name, np.asarray(value, dtype=np.float64).reshape(2))
+        context.recording.add(prefix + OUTCOME_PREFIX + name, _outcome(context.case.name, name, value))
     context.recording.metadata[prefix + "step_seconds"] = [round(seconds, 5) for seconds in found.seconds]
+
+
+def _outcome(case: str, name: str, value: Any) -> np.ndarray:
+    """`(percent, samples)` as `[2]`, float64; raises InputError if it is anything else."""
+    with contextlib.suppress(TypeError, ValueError):
+        outcome = np.asarray(value, dtype=np.float64)
+        if outcome.shape == (2,):
+            return outcome
+    raise InputError(
+        f"case {case}: train returned {name!r} = {value!r}; an outcome is (percent, samples), an accuracy and its "
+        f"number of samples; any other number is told by record({name!r}, value)"
+    )
 
 
 def weight_statistics(array: np.ndarray) -> np.ndarray:

@@ -29,9 +29,11 @@ from twinalign.files.curve_names import (
     WEIGHT_NORM,
 )
 from twinalign.patching import replaced
+from twinalign.sides import HALVES
 from twinalign.stages.checkpoints import CheckpointPlace, TrainingRecord
 from twinalign.stages.training_plan import TrainingPlan, TrainingSwaps
 
+_NARROWER = ("float32", *HALVES)
 RUNNING_VARIANCE = "running_var"
 """Paddle's are biased, torch's are not: the backward stage judges them, where such a convention can be accepted."""
 _SECONDS = "step_seconds"
@@ -119,6 +121,8 @@ class _Watch:
         self._calls = self._depth = self._steps = 0
         self._trained: dict[str, Any] = {}
         self._pairs: list[tuple[Any, Any]] = []
+        parameters = backend.named_parameters(model).values()
+        self._is_float64 = any(backend.dtype_name(one) == "float64" for one in parameters)
         self._optimizers: list[int] = []
         self._gradient_norms: dict[int, float] = {}
         self._gradient_curve = ""
@@ -149,15 +153,27 @@ class _Watch:
         self._swaps.finish(self._steps)
 
     def _call(self, layer: Any, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        if self._depth == 0 and layer.training:
-            self._swaps.before_call(self._calls, self._steps)
-            arguments, keywords = self._batch(arguments, keywords)
-            self._calls += 1
+        if self._depth == 0:
+            if self._is_float64:
+                arguments, keywords = self._in_float64(arguments), self._in_float64(keywords)
+            if layer.training:
+                self._swaps.before_call(self._calls, self._steps)
+                arguments, keywords = self._batch(arguments, keywords)
+                self._calls += 1
         self._depth += 1
         try:
             return original(*arguments, **keywords)
         finally:
             self._depth -= 1
+
+    def _in_float64(self, given: Any) -> Any:
+        """What a call is given, in float64 if the model is: data are read in float32."""
+        if self._backend.is_tensor(given):
+            # Both frameworks have `double`.
+            return given.double() if self._backend.dtype_name(given) in _NARROWER else given
+        if type(given) is dict:
+            return {name: self._in_float64(one) for name, one in given.items()}
+        return type(given)(map(self._in_float64, given)) if type(given) in (tuple, list) else given
 
     def _batch(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Record the tensors that a call receives, and replace them if the plan says so."""
