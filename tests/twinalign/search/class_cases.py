@@ -52,13 +52,23 @@ class OtherNorm(Weighted):
 
 
 class OtherSize(Weighted):
-    """Both are convolutions of other sizes, whose weights are drawn: nothing is proven of them."""
+    """Convolutions of other sizes, whose weights are drawn: the port's convolution with its own gives its values."""
 
     def between(self, kind: Any, framework: str) -> Any:
         return kind.Conv1D(5, 5, 3, padding=1) if framework == "paddle" else kind.Conv1d(5, 5, 1)
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((4, 5, 6), dtype="float32")}
+
+
+class Groups(Weighted):
+    """The port's convolution lacks the groups, so that its weight has another shape."""
+
+    def between(self, kind: Any, framework: str) -> Any:
+        return kind.Conv1D(6, 6, 3, padding=1) if framework == "paddle" else kind.Conv1d(6, 6, 3, padding=1, groups=3)
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((4, 6, 6), dtype="float32")}
 
 
 class NormedLinear(Weighted):

@@ -1,6 +1,6 @@
 """Faults whose causes are conventions of paddle that the case accepts: they are shown, and decide nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
@@ -30,3 +30,10 @@ def accept(fault: Fault, accepted: Sequence[str]) -> None:
 def is_accepted(fault: Fault) -> bool:
     """Whether the case accepts all causes of a fault."""
     return "accepted" in fault.evidence
+
+
+def are_accepted(faults: Iterable[Fault], accepted: Sequence[str]) -> Iterator[bool]:
+    """Mark faults, and say of each whether the case accepts it."""
+    for fault in faults:
+        accept(fault, accepted)
+        yield is_accepted(fault)

@@ -29,6 +29,7 @@ from twinalign.replay.port_passes import (
 from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
+from twinalign.search.accepted import are_accepted
 from twinalign.search.causes_of_layers import CauseSearch, place_of
 from twinalign.search.edits_of_port import PortEdits
 from twinalign.search.faults import Fault, are_rounded, shows_more, where_in_unit
@@ -124,10 +125,9 @@ class _Search:
         faults = self._faults([one for one in suspects if one not in doubtful], explain)
         if not faults and doubtful and not self._is_right_alone:
             faults = self._faults(doubtful, explain)
-        if not faults and of_own_weights:
-            for suspect in of_own_weights:
-                self._left_out.pop(suspect["path"], None)  # one for each of its calls
-            faults = self._faults(of_own_weights, explain)
+        if of_own_weights and all(are_accepted(faults, self.accept)):
+            self._left_out = {path: text for path, text in self._left_out.items() if text != _OWN_WEIGHTS}
+            faults += self._faults(of_own_weights, explain)
         if self._crash is not None:
             if not faults:
                 raise self._crash
@@ -201,9 +201,7 @@ class _Search:
         """Paths of the port's layers that have weights of the reference's."""
         return {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical") or ()}
 
-    def _not_accepted(
-        self, suspects: Sequence[Mapping[str, Any]]
-    ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], ...]:
         """Suspects without those that cannot be judged or that the case accepts; those with weights of their own apart.
 
         The latter are suspects where nothing else is: a wrong norm can be why its weights were not proven to be the
@@ -216,24 +214,20 @@ class _Search:
             if self._left_out.get(suspect["path"]) == _OWN_WEIGHTS:
                 notes = [*suspect["notes"], _OWN_WEIGHTS]
                 of_own_weights.append({**suspect, "notes": notes, "of_own_weights": True})
-            elif not self._is_accepted(suspect):
+                continue
+            path = self._calls[suspect["call"]].path
+            rounding = _rounding_of_momentum(suspect["facts"])
+            found = [
+                accepted_as(_name_of_state(path, name), self.accept)
+                for name, difference in suspect["differences"].items()
+                if not (name.startswith("buffer.") and (difference["relative"] or np.inf) <= rounding)
+            ]
+            if found and all(found):
+                for identifier in dict.fromkeys(map(str, found)):
+                    self._accepted.setdefault(identifier, []).append(suspect["path"])
+            else:
                 left.append(suspect)
         return left, of_own_weights
-
-    def _is_accepted(self, suspect: Mapping[str, Any]) -> bool:
-        """Whether nothing but what the case accepts differs in a suspect, which is noted then."""
-        path = self._calls[suspect["call"]].path
-        rounding = _rounding_of_momentum(suspect["facts"])
-        found = [
-            accepted_as(_name_of_state(path, name), self.accept)
-            for name, difference in suspect["differences"].items()
-            if not (name.startswith("buffer.") and (difference["relative"] or np.inf) <= rounding)
-        ]
-        if not (found and all(found)):
-            return False
-        for identifier in dict.fromkeys(map(str, found)):
-            self._accepted.setdefault(identifier, []).append(suspect["path"])
-        return True
 
     @property
     def _is_right_alone(self) -> bool:
@@ -255,8 +249,6 @@ class _Search:
                 self._left_out[reported["path"]] = answer["left_out"]
                 continue
             suspect, phases = {**reported, **answer}, answer["phases"]
-            if self._is_accepted(suspect):  # what else differed was rounding
-                continue
             # Wrong outputs lead to wrong gradients and statistics; wrong statistics lead to neither.
             for phase in phases[:1] if "forward" in phases else phases:
                 fault = self._fault(suspect, phase)

@@ -46,16 +46,20 @@ def layer_swapped(site: Site, subject: LayerSubject) -> Changes:
 
 @forward(UNIT, rank=-1, float32_constants=True)
 def layer_with_own_weights(site: Site, subject: LayerSubject) -> Changes:
-    """Another kind of layer is used, with weights of its own."""
+    """The layer is of another kind or size, with weights of its own."""
     weights = subject.weights_alone(only_all=True)
+    if not weights and (alone := subject.weights_alone()).keys() == {"weight"}:  # a bias may be the reference's
+        weights = {"bias": getattr(site.arguments["module"], "bias", None), **alone}
     yield from _of_port(site, subject, weights) if weights else ()
 
 
 def _of_port(site: Site, subject: LayerSubject, weights: Mapping[str, Any]) -> Changes:
     own, facts = site.arguments["module"], subject.unit.facts
     library, _, kind = subject.unit.port_class.rpartition(".")
-    # Conv2DTranspose and ConvTranspose2d are one kind.
-    if library.startswith("paddle.") and sorted(kind.lower()) != sorted(type(own).__name__.lower()):
+    # Conv2DTranspose and ConvTranspose2d are one kind; a linear layer's weight lies transposed in paddle.
+    shapes = [sorted(one.shape) for one in (weights.get("weight"), getattr(own, "weight", None)) if one is not None]
+    is_other = sorted(kind.lower()) != sorted(type(own).__name__.lower()) or shapes[1:] != shapes[:-1]
+    if library.startswith("paddle.") and is_other:
         detail = f"{kind}({facts['extra_repr']}) in place of {type(own).__name__}({own.extra_repr()})"
         yield detail, lambda call: paddle_spelling().layer(kind, facts, own, weights)(call["input"])
 
@@ -184,9 +188,8 @@ def added_constant(subject: LayerSubject) -> Iterator[CallVariant]:
     """A constant that is added or subtracted has another value."""
     # For example the smoothing of a Dice loss, an offset, the 1 of `1 - x`.
     found: dict[tuple[str, float], list[Site]] = {}
-    for site in subject.named(*("add", "sub")):
-        number = site.number
-        if number is not None:
+    for site in subject.named("add", "sub"):
+        if (number := site.number) is not None:
             found.setdefault((site.name, number), []).append(site)
     alone = [(number, [site]) for (_, number), sites in found.items() for site in sites]
     together = [(number, sites) for (_, number), sites in found.items() if len(sites) > 1]
