@@ -40,3 +40,10 @@ def test_large_ones_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         gradients.of_step("a", 0)
     assert given.read == 2
+
+
+def test_a_single_number_is_scaled_as_well() -> None:
+    found = GradientsOfSteps({"scale": np.array(2.0, np.float32)}).of_step("scale", 1)
+    assert found == 2.0 * (0.75 + 0.75 * np.sin(1))
+    assert isinstance(found, np.ndarray)
+    assert not found.flags.writeable

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from twinalign.files.recordings import Recording, random_projections, sample_positions
 from twinalign.verdict import compare_arrays
 from twinalign.verdict.results import DIVERGED
 
@@ -70,3 +71,47 @@ def test_false_alarms_are_as_rare_as_the_page_says() -> None:
 
     assert alarms(0) > 10
     assert alarms(4) <= 3
+
+
+def sampled(errors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
+    """A tensor of 8192 elements as a step records it, with these errors."""
+    values = np.random.RandomState(1).randn(8192)
+    recording = Recording()
+    recording.add_sampled("step0.gradient.weight", (values + errors).astype(dtype))
+    return recording.arrays
+
+
+def of_projections(port: dict[str, np.ndarray], port64: dict[str, np.ndarray]) -> Any:
+    found = compare_arrays(
+        sampled(cancelling(), "float32"),
+        port,
+        reference64=sampled(np.zeros(8192), "float64"),
+        reproduced64=port64,
+    )
+    return next(tensor for tensor in found.tensors if tensor.name.endswith("(projections)"))
+
+
+def cancelling() -> np.ndarray:
+    """Errors of a reference that hardly show in its projections: what these see of them is taken away."""
+    values = np.random.RandomState(1).randn(8192)
+    errors = 1e-6 * np.random.RandomState(2).randn(8192)
+    bases = np.stack([random_projections(row) for row in np.eye(8192)], axis=1)
+    total = (values + errors).astype(np.float32).astype(np.float64) - values
+    return errors - 0.95 * np.linalg.lstsq(bases, bases @ total, rcond=None)[0]
+
+
+def test_projections_that_cancel_by_luck_round_like_the_elements() -> None:
+    right = sampled(2e-6 * np.random.RandomState(3).randn(8192), "float32")
+    found = of_projections(right, sampled(np.zeros(8192), "float64"))
+    own = found.floor_rms
+    assert found.rms_abs > 8 * own  # by themselves the projections would say that the port is worse than rounding
+    assert found.verdict != DIVERGED
+    assert found.noise_ratio == pytest.approx(2, abs=1.5)
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-3])
+def test_projections_show_what_is_wrong_outside_of_the_sample(size: float) -> None:
+    wrong = np.zeros(8192)
+    wrong[np.setdiff1d(np.arange(8192), sample_positions(8192))[::2]] = size
+    found = of_projections(sampled(wrong, "float32"), sampled(wrong, "float64"))
+    assert found.verdict == DIVERGED

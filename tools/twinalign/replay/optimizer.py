@@ -163,7 +163,7 @@ def gradient_of_step(gradient: np.ndarray, step: int) -> np.ndarray:
     if step == 0:
         return gradient
     pattern = 0.75 + 0.75 * np.sin(np.arange(_PERIOD) * 2.399963 + step)
-    return gradient * np.resize(pattern, gradient.shape)
+    return np.asarray(gradient * np.resize(pattern, gradient.shape))  # numpy makes a scalar of a single number
 
 
 class GradientsOfSteps:

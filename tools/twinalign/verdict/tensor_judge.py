@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twinalign.files.recordings import real_view
+from twinalign.files.recordings import PROJECTIONS_SUFFIX, real_view
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.exact_zeros import (
@@ -118,6 +118,7 @@ class Judge:
         self._allowances = allowances
         self._pending: list[Pending] = []
         self._beside_zeros: dict[str, Distance] = {}
+        self._of_elements: dict[str, Distance] = {}
         self._greatest: dict[str, float] = {}
         self._reference: dict[str, np.ndarray] = {}
 
@@ -217,6 +218,10 @@ class Judge:
         prior = self._typical_rounding()
         zeros = zeros_of_gradients(self._pending)
         self._beside_zeros, self._greatest = rounding_by_quantity(self._pending), greatest_by_quantity(self._pending)
+        named = {item.tensor.name + PROJECTIONS_SUFFIX: item.noise.ordinary.reference for item in self._pending}
+        self._of_elements = (
+            named  # eight projections tell less of rounding than the thousands of elements of the sample
+        )
         for item in self._pending:
             if (inherited := inherited_zeros(item, zeros)) is not None:
                 reference32, reproduced32, reference64, *rest = item.arrays
@@ -259,7 +264,8 @@ class Judge:
             beside = self._beside_zeros.get(quantity_of(tensor.name))
             ordinary = _judge_group(item, noise.ordinary, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=beside)
         else:
-            ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR)
+            elements = self._of_elements.get(tensor.name)
+            ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR, beside=elements)
         # A value that is zero by cancellation rounds like its neighbours.
         zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=noise.ordinary.reference)
         # Of a gradient that the reference has as exactly zero, an optimizer keeps exactly zero: nothing is blown up.
