@@ -283,6 +283,28 @@ def test_a_line_is_to_be_written_as_the_reference_has_it(port, reference, after,
         assert suggestion(fault) == "in layer, near port.py:7: do as line 9 of net.py does"
 
 
+@pytest.mark.parametrize(
+    ("port", "reference", "said"),
+    [
+        ("max(d, n / k)", "min(d, n / k)", "write `min(d, n / k)` in place of `max(d, n / k)`"),
+        ("a - b", "b - a", "write `b - a` in place of `a - b`"),
+        ("a - b", "b - c", "do as line 9 of net.py does"),  # `c` may be nothing in the port
+        ("x.mean()", "x.sum()", "do as line 9 of net.py does"),
+        (
+            "np.array(STD)` in place of `torch.tensor(STD)`, line 7 of port.py and line 9 of net.py, where `STD` is `1",
+            "2",
+            "write `STD = 2`",
+        ),
+    ],
+)
+def test_plain_python_is_to_be_written_without_an_edit_that_was_tried(port, reference, said):
+    text = f"a line of the port computes something else: `{port}` in place of `{reference}`"
+    fault = fault_of("line_of_port", "", [], {}, "Block")
+    fault["explanation"] |= {"text": f"{text}, line 7 of port.py and line 9 of net.py", "evidence": {}}
+    fault["explanation"]["evidence"]["lines_of_port"] = [["/here/port.py", 7, 7]]
+    assert suggestion(fault) == f"in layer, near port.py:7: {said}"
+
+
 def test_a_statement_is_to_be_written_where_the_reference_has_it():
     fault = fault_of("line_of_port", "", [], {}, "Block")
     said = "`p = x.mean()` stands behind `x = self.norm(x)`, in the reference before it, line 7 of port.py and line 9"

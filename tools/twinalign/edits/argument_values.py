@@ -5,14 +5,25 @@ from typing import Any
 
 from twinalign.edits.paddle_calls import ARGUMENTS, GIVEN_BY_CAUSE, KINDS, OPTIMIZER_CAUSES, OPTIMIZER_SETTINGS
 
+_ATTRIBUTES = {"weight_decay": ("regularization_coeff", "coeff")}
+"""Keyword of paddle's optimizers → what they keep it as, where this has another name."""
+
 
 def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of paddle's optimizers and the reference's values of them, of what a fault's causes are about."""
-    settings = fault["evidence"].get("reference_optimizer", {})
+    """Keywords of paddle's optimizers and the reference's values of them, of what a fault's causes are about.
+
+    Not those that the port's has already: there a group of parameters has another.
+    """
+    settings, held = (fault["evidence"].get(f"{side}_optimizer", {}) for side in ("reference", "port"))
     wanted = {k for cause in fault["explanation"]["id"].split("+") for k in OPTIMIZER_CAUSES.get(cause, ())}
     spelled = {keyword: name for known in OPTIMIZER_SETTINGS.values() for keyword, name in known.items()}
     values = {keyword: settings.get(spelled[keyword]) for keyword in sorted(wanted)}
-    return {keyword: value for keyword, value in values.items() if isinstance(value, (bool, int, float))}
+    return {
+        keyword: value
+        for keyword, value in values.items()
+        if isinstance(value, (bool, int, float))
+        and all(held.get(name) != value for name in _ATTRIBUTES.get(keyword, (keyword,)))
+    }
 
 
 def called_function(call: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What to write against a fault, in words; for what no edit is known of, too."""
 
 import ast
+import builtins
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ _SHOWN_LINES = 4
 _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
 """Causes whose sentence quotes the code of both sides and names the lines."""
 _QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
+_CONSTANT = re.compile(r"where `(\w+)` is `[^`]+` in place of `([^`]+)`")
 _PAIRS = ("max", "min", "median", "sort")
 """Functions that return indices as well in torch alone, if they are given an axis."""
 _OTHERWISE = ("linear", "cross_entropy", "div")
@@ -118,6 +120,12 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
                 break
     if written and len(written) == len(_QUOTED.findall(text)):  # a part of what belongs together would break the port
         return " and ".join(written)
+    pairs = _QUOTED.findall(text)
+    refused = any(not edit.get("runs", True) for edit in fault["reference_edits"])
+    if len(pairs) == 1 and not (written or refused) and _is_plain(*map(_parsed, pairs[0])):
+        return f"write `{pairs[0][1]}` in place of `{pairs[0][0]}`"
+    if (constant := _CONSTANT.search(text)) is not None:
+        return f"write `{constant[1]} = {constant[2]}`"
     if (moved := _MOVED.search(text)) is not None:
         return f"write `{moved[1]}` {moved[3]} `{moved[2]}`"
     if (same := _SAME_WORDS.search(text)) is not None:
@@ -163,6 +171,16 @@ def _is_exchange(
         and _nones(after) <= _nones(before)
         and not {name for name in _calls(after) if name.rpartition(".")[2] in _OTHERWISE}
     )
+
+
+def _is_plain(port: ast.AST | None, reference: ast.AST | None) -> bool:
+    """Whether the reference's code is code of the port: it has its names, and calls Python's own functions."""
+    if port is None or reference is None:
+        return False
+    called = [node.func for node in ast.walk(reference) if isinstance(node, ast.Call)]
+    of_python = (isinstance(one, ast.Name) and hasattr(builtins, one.id) for one in called)
+    names, known = ({one.id for one in ast.walk(code) if isinstance(one, ast.Name)} for code in (reference, port))
+    return all(of_python) and names <= known | vars(builtins).keys()
 
 
 def _nones(code: ast.AST) -> int:
@@ -275,9 +293,9 @@ def _written(fault: Mapping[str, Any]) -> str:
 
 
 def _where(fault: Mapping[str, Any]) -> str:
-    if fault["phase"] == "optimizer":
-        return "the schedule" if fault["paddle_layer"] == "schedule" else "the construction of the optimizer"
     layer, known = fault["paddle_layer"] or "the model's own code", fault["explanation"] or {"evidence": {}}
+    if fault["phase"] == "optimizer":
+        layer = "the schedule" if fault["paddle_layer"] == "schedule" else "the construction of the optimizer"
     inside = fault["evidence"].get("inside") or {}
     places = []
     for file, first, last in known["evidence"].get("lines_of_port", ()):

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from twinalign.replay.constants import differ, plain_values
 from twinalign.replay.likeness import partners_in_order, words_of
 from twinalign.replay.opened_blocks import header, inner, opened
 
@@ -131,13 +132,26 @@ class Difference:
             side = "the port alone has" if self.old is None else "the port lacks"
             return f"{side} `{shortened(node)}`, {line_of(code, node)}"
         if self.has_same_words:
-            where = f"{line_of(self.ours, self.new)} and {line_of(self.theirs, self.old)}"
+            where = f"{line_of(self.ours, self.new)} and {line_of(self.theirs, self.old)}{self._constants}"
             return f"`{shortened(self.new)}` gives something else than it does in the reference, {where}"
         old, new = self.smallest
         return (
             f"`{shortened(new)}` in place of `{shortened(old)}`, "
-            f"{line_of(self.ours, new, self.new)} and {line_of(self.theirs, old, self.old)}"
+            f"{line_of(self.ours, new, self.new)} and {line_of(self.theirs, old, self.old)}{self._constants}"
         )
+
+    @property
+    def _constants(self) -> str:
+        """In words, constants that both sides read here under one name, with another value each."""
+        held = self.theirs.functions[0].__globals__ if self.theirs.functions else {}
+        names = {node.id for node in ast.walk(self.new or ast.Pass()) if isinstance(node, ast.Name)}
+        ours = {name: value for name, value in plain_values(self.ours.globals).items() if name in names & held.keys()}
+        other = [
+            f"`{name}` is `{one!r}` in place of `{held[name]!r}`"
+            for name, one in ours.items()
+            if differ(one, held[name])
+        ]
+        return f", where {' and '.join(other)}" if other else ""
 
 
 def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any) -> Code | None:

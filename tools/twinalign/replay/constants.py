@@ -4,7 +4,8 @@ import ast
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 _SAME = 1e-6
 """Relative: numbers that differ by less are one, as paddle keeps some of them in float32."""
@@ -15,6 +16,7 @@ _OPERATIONS: dict[type[ast.AST], Callable[..., float]] = {
 _SAID = 1e-3
 """Relative: what the digits of a number that is printed may leave out."""
 _LARGEST_POWER = 64
+_PLAIN = (bool, int, float, str)
 
 
 def constants_in(*trees: ast.AST | None) -> list[float]:
@@ -118,3 +120,21 @@ def _is_in(number: float, numbers: Iterable[float]) -> bool:
 
 def _are_one(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=_SAME)
+
+
+def plain_values(described: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The numbers, texts and collections of such among what a function reads, as `code_lines.Function` describes it."""
+    return {
+        name: ast.literal_eval(value) if kind == "literal" else value
+        for name, (kind, value) in described.items()
+        if kind != "name"
+    }
+
+
+def differ(ours: Any, theirs: Any) -> bool:
+    """Whether two plain values of the same kind differ; a list is as good as a tuple."""
+    if isinstance(ours, (list, tuple)) and isinstance(theirs, (list, tuple)):
+        return len(ours) != len(theirs) or any(map(differ, ours, theirs))
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        return ours.keys() == theirs.keys() and any(differ(ours[key], theirs[key]) for key in ours)
+    return isinstance(ours, _PLAIN) and isinstance(theirs, _PLAIN) and ours != theirs

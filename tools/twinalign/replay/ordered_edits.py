@@ -16,6 +16,8 @@ from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
+from twinalign.replay.module_constants import ConstantEdit
+from twinalign.replay.noted_expressions import in_scope
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.running_functions import Ran, nodes_that_ran
 from twinalign.replay.slices import FAR
@@ -101,6 +103,9 @@ def edited(edit: Edit) -> Iterator[None]:
     made = compiled(edit.edited, {})
     with contextlib.ExitStack() as stack:
         stack.enter_context(guarded(_LONGEST))
+        if isinstance(edit, ConstantEdit):
+            for function in edit.functions:
+                stack.enter_context(in_scope(function, edit.name, edit.value))
         for function in edit.code.functions:
             stack.enter_context(running(function, made))
         yield

@@ -15,6 +15,7 @@ from twinalign.replay.edits_in_place import fitting_in_place
 from twinalign.replay.grafts import Graft, function_at, in_words_of_port
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits
 from twinalign.replay.misplaced_arguments import misplaced_arguments
+from twinalign.replay.module_constants import constants_of_modules
 from twinalign.replay.noted_expressions import Place, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
 from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit
@@ -127,7 +128,8 @@ def found_anyhow(
     """
     began = time.process_time()
     if unit is not None:  # what is exchanged may be mended in the call or in the function: names tell
-        likely = itertools.chain(misplaced_arguments(unit.codes), unit.likely)
+        constants = constants_of_modules(unit.codes, values["functions"])
+        likely = itertools.chain(constants, misplaced_arguments(unit.codes), unit.likely)
         named = fitting_edit(likely, fit, _SHARE * seconds)
         if named.get("mends_all"):
             return named

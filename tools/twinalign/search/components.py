@@ -107,7 +107,9 @@ class ComponentContext:
             self.stopped.append(answer["stopped"])
         known = Explanation(**answer["explanation"]) if answer["explanation"] else None
         left = answer.get("left", math.inf)
-        return self._with_edit(known, mended, left) if mended is not None and is_open(known) and left > 0.0 else known
+        # A cause with a name is told by it; the port's line is named beside.
+        has_line = known is not None and not is_open(known) and "lines_of_port" in known.evidence
+        return known if mended is None or has_line or left <= 0.0 else self._with_edit(known, mended, left)
 
     def _with_edit(self, known: Explanation | None, mended: Mended, left: float) -> Explanation | None:
         """The cause with the edit of the port's code that mends the component, if one is found in the time `left`."""

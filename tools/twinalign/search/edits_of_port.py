@@ -180,13 +180,12 @@ def _tell(fault: Fault, found: Mapping[str, Any]) -> None:
 def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, form: str) -> Explanation:
     """The cause that an edit proves; `form`: of sentence and edit.
 
-    What is known in the reference's words is left out, which may be one way of many to say it, but for which rates are
-    wrong.
+    What is known in the reference's words is left out where it may be one way of many to say it.
     """
     proof = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}
     if known is not None and "is_place" in found:  # which says less
         return dataclasses.replace(known, evidence={"lines_of_port": found["lines_of_port"]} | known.evidence)
-    if known is not None and known.id == _RATES:
+    if known is not None and (known.id == _RATES or not is_open(known)):
         return Explanation(known.id, f"{known.text}; in the port {found['text']}", evidence={**known.evidence, **proof})
     said = next(cause.text for cause in known_causes(phase) if cause.id == _LINE)
     return Explanation(_LINE, form.format(said, found["text"]), evidence=proof)
