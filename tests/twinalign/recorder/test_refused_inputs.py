@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from twinalign.processes.side_process import ChildError
-from twinalign.recorder.refused_inputs import refused_inputs
+from twinalign.recorder.refused_inputs import is_of_call, refused_inputs
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,15 @@ def test_the_place_to_change_is_named(stage: str, words: str, tmp_path: Path) ->
     said = str(refused_inputs("net", stage, inputs, errors))
     assert said.startswith(f"case net: {words}")
     assert said.count("TypeError: 'y' is missing") == 2
+
+
+def test_a_training_has_its_own_inputs(tmp_path: Path) -> None:
+    """What it raises in twinalign's own code, such as an outcome of another form, is no fault of `inputs`."""
+    error = ChildError("asked", "InputError: train returned 'loss' = 2.1", died=False)
+    assert is_of_call(error, "backward")
+    assert not is_of_call(error, "train")
+    np.savez(tmp_path / "inputs.npz", x=np.zeros((2, 3), np.float32))
+    assert refused_inputs("net", "train", tmp_path / "inputs.npz", {"ref": error, "paddle": error}) is None
 
 
 def test_a_model_that_differentiates_without_gradients_is_told_apart_from_wrong_inputs(tmp_path: Path) -> None:

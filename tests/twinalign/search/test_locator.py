@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from twinalign.causes.registry import Explanation
+from twinalign.errors import InputError
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.recorder import RunSettings
 from twinalign.reports.fault_facts import remarks
@@ -127,3 +128,14 @@ def test_a_port_that_raises_is_told_once_with_the_first_other_shape(
     assert first.startswith("branches, training could not be searched: the paddle side crashed while searching")
     assert shape == "wide returns [2, 3, 4] where the reference returns [2, 3, 6]"
     assert last == f"branches: no layer could be judged, since the port crashes at {case}:{line}"
+
+
+def test_initial_weights_are_named_by_run(tmp_path: Path) -> None:
+    case = f"{Path(__file__).with_name('pairs.py')}:EvaluatingEpsilon"
+    with pytest.raises(InputError) as caught:
+        locate(RunSettings(case, tmp_path / "out", stages=("initial",)))
+    assert str(caught.value) == (
+        "locate --stages initial: initial weights belong to no layer that could run alone; twinalign run --stages "
+        "initial names each tensor that differs, and what to write"
+    )
+    assert not (tmp_path / "out").exists()

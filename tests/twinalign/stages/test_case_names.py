@@ -65,6 +65,11 @@ def test_names_of_the_cases_own(tmp_path: Path, text: str) -> None:
             "arguments; write def loss(self, outputs, inputs, framework)",
         ),
         (
+            "def train(self, framework, model, record):\n        return {}",
+            "Own.train(self, framework, model, record) is called with (self, framework, model, record, steps): too "
+            "many positional arguments; write def train(self, framework, model, record, steps)",
+        ),
+        (
             "def reference(self, width):\n        return width",
             "Own.reference(self, width) is called with (self): missing a required argument: 'width'; write def "
             "reference(self)",
@@ -75,6 +80,11 @@ def test_a_method_that_takes_other_arguments(tmp_path: Path, text: str, said: st
     with pytest.raises(InputError) as caught:
         load(tmp_path, text)
     assert str(caught.value) == f"case '{tmp_path}/case.py': {said}"
+
+
+def test_a_training_may_take_its_number_of_steps_with_a_default_or_without(tmp_path: Path) -> None:
+    for written in ("steps", "steps=None", "*others"):
+        load(tmp_path, f"def train(self, framework, model, record, {written}):\n        return {{}}")
 
 
 def test_a_method_with_arguments_of_its_own(tmp_path: Path) -> None:

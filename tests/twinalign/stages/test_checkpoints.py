@@ -11,9 +11,10 @@ import pytest
 
 import twinalign
 from tests.conftest import ROOT
-from twinalign.errors import SideCrashError
+from twinalign.errors import InputError, SideCrashError
 from twinalign.files.freshness import hash_paths
 from twinalign.files.recordings import Recording
+from twinalign.stages import train
 from twinalign.stages.checkpoints import CheckpointPlace, TrainingRecord
 
 pytestmark = pytest.mark.usefixtures("kept_processes")
@@ -106,3 +107,28 @@ def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path: Path) -> None:
             np.testing.assert_array_equal(first.arrays[name], array, err_msg=name)
         assert len(first.metadata["step_seconds"]) == 5
     assert not list((tmp_path / "stopped").glob("*.checkpoint*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (0, 1.5, "record(0, …): the name of a curve comes first; "),
+        ("loss", {"loss": 1.5}, "record('loss', dict): the value must be one number; "),
+        ("loss", np.zeros(2), "record('loss', ndarray): the value must be one number; "),
+    ],
+)
+def test_another_call_of_record_is_told_from_the_right_one(name: Any, value: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        TrainingRecord()(name, value)
+    assert str(caught.value) == f'{said}call record("loss", float(loss)) once a step'
+
+
+@pytest.mark.parametrize("outcome", [0.5, (1, 2, 3), "good", None])
+def test_an_outcome_is_an_accuracy_with_its_number_of_samples(outcome: Any) -> None:
+    assert train._outcome("net", "top1", (70.5, 100)).tolist() == [70.5, 100]
+    with pytest.raises(InputError) as caught:
+        train._outcome("net", "top1", outcome)
+    assert str(caught.value) == (
+        f"case net: train returned 'top1' = {outcome!r}; an outcome is (percent, samples), an accuracy and its number "
+        "of samples; any other number is told by record('top1', value)"
+    )

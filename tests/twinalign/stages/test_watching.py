@@ -45,6 +45,28 @@ def test_a_copied_model_runs_on_its_own(framework: str) -> None:
     assert "forward" not in vars(model)
 
 
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_a_model_in_float64_takes_batches_in_float32(framework: str) -> None:
+    model, ones = _model(framework)
+    backend = load_backend(framework)
+    model = backend.prepare_model(model, "float64", "cpu")
+    seen = []
+
+    def train(framework: str, model: Any, record: Any, steps: int | None) -> dict[str, Any]:
+        batch = ones([3, 2])
+        batch.stop_gradient = False
+        if framework == "torch":
+            batch.requires_grad_()
+        seen.append(backend.dtype_name(model(batch)))
+        seen.append(backend.dtype_name(batch))  # itself stays as it is
+        model(batch).sum().backward()
+        seen.append(backend.dtype_name(batch.grad))
+        return {}
+
+    run_training(SimpleNamespace(train=train, accept=()), framework, backend, model, CanonicalNames())
+    assert seen == ["float64", "float32", "float32"]
+
+
 def test_a_number_is_assigned_to_a_parameter_without_axes() -> None:
     import numpy as np
     import paddle

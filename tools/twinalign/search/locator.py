@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.errors import ExitCode
+from twinalign.errors import ExitCode, InputError
 from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
 from twinalign.files.recordings import save_npz
@@ -35,7 +35,7 @@ from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
 from twinalign.search.ties import TieSearch
 from twinalign.search.training import locate_training
-from twinalign.sides import SIDES
+from twinalign.sides import INITIAL, SIDES
 from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE
 
 # Stages whose model is searched layer by layer, the most informative first.
@@ -177,6 +177,7 @@ class Locator:
             layer_is_wrong=_is_wrong_in_training(result.layers.get(parts.get("train", ""))),
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
+            trains_in_float64=description["float64_train_steps"] > 0,
             searched=tuple(wanted),
             allowances=tuple(description.get("allowances", ())),
         )
@@ -371,6 +372,11 @@ def locate(
         InputError: the settings, the case or its data are invalid.
         SideCrashError: the process of a side died, or the case's own code raised.
     """
+    if settings.stages and not set(settings.stages) - {INITIAL}:
+        raise InputError(
+            f"locate --stages {INITIAL}: initial weights belong to no layer that could run alone; "
+            f"twinalign run --stages {INITIAL} names each tensor that differs, and what to write"
+        )
     # The two sides work in turns here, so each may use every processor.
     recorder = Recorder(dataclasses.replace(settings, sequential=settings.ranks == 1), progress, kept)
     with recorder.running() as weights:

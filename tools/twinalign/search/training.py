@@ -24,7 +24,7 @@ from twinalign.verdict.precisions import OF_FLOAT32
 
 TRAINING = "train"
 _FLOAT32_ONLY = (
-    "train does not run in float64, in which its first steps are searched; make its batches of the model's dtype"
+    "train does not run in float64, in which its first steps are searched; give its batches the dtype of the model"
 )
 _FAR = 1e-2
 """Relative: no rounding makes two trainings differ by as much in their first tens of steps."""
@@ -44,7 +44,7 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     try:
         clips, facts = _recorded(context, paths, STEPS)
     except ChildError as error:
-        if error.died or context.steps:  # the run has recorded steps in float64
+        if error.died or context.trains_in_float64:
             raise
         if _departs_at(context.curves) < 0:
             return []

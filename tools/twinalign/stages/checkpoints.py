@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.errors import unwritten
+from twinalign.errors import InputError, unwritten
 from twinalign.files.freshness import is_fresh
 from twinalign.files.recordings import read_metadata, save_npz, write_json
 
@@ -76,6 +76,9 @@ class CheckpointPlace:
         return self.folder.with_name(f"{self.folder.name}.{end}")
 
 
+_CALL = 'call record("loss", float(loss)) once a step'
+
+
 class TrainingRecord:
     """The `record` of `Case.train`: a function of name and value that can also save a checkpoint.
 
@@ -90,8 +93,15 @@ class TrainingRecord:
         self._take: Callable[[Mapping[str, list[float]]], None] = lambda curves: None
 
     def __call__(self, name: str, value: Any) -> None:
-        """Record the next point of a curve."""
-        self.told.setdefault(name, []).append(float(value))
+        """Record the next point of a curve; raises InputError for another call than `record("loss", 0.5)`."""
+        if not isinstance(name, str):
+            raise InputError(f"record({name!r}, …): the name of a curve comes first; {_CALL}")
+        try:
+            self.told.setdefault(name, []).append(float(value))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"record({name!r}, {type(value).__name__}): the value must be one number; {_CALL}"
+            ) from None
 
     def beside(
         self, others: Callable[[], Mapping[str, list[float]]], take: Callable[[Mapping[str, list[float]]], None]

@@ -26,7 +26,7 @@ from twinalign.terminal.faults import print_located
 from twinalign.terminal.training import print_training
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
 
-_SHOWN = 5
+_SHOWN, _SHOWN_UNCOUNTED = 5, 2
 
 
 def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: Path | None = None) -> None:
@@ -70,17 +70,16 @@ def _print_initial(found: Mapping[str, Any], console: Console) -> None:
     if not groups and not found.get("initial", {}).get("notes"):
         return
     print_text(console, f"\n{initial_sentence(found, language('en'))}", "yellow")
-    if groups and not found["initial"]["counts"]:
-        return
     for note in found["initial"]["notes"]:
         print_text(console, f"  {note}")
-    for group in groups[:_SHOWN]:
+    shown = _SHOWN if found["initial"]["counts"] else _SHOWN_UNCOUNTED
+    for group in groups[:shown]:
         more = f" and {len(group.names) - 1} more" if len(group.names) > 1 else ""
         remedy = f"; write {group.remedy}" if group.remedy else ""
         text = f"  {group.names[0]}{more} ({group.layer}): {group.reference} in the reference, {group.port} in the port"
         print_text(console, f"{text}{remedy}")
-    if len(groups) > _SHOWN:
-        console.print(f"  … and {len(groups) - _SHOWN} more kinds", style="dim")
+    if len(groups) > shown:
+        console.print(f"  … and {len(groups) - shown} more kinds, which report.html lists", style="dim")
 
 
 def _cells(comparison: Mapping[str, Any]) -> list[Text]:
