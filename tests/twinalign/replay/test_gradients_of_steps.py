@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from twinalign.case.moved_values import scaled_by_pattern
 from twinalign.replay import optimizer
-from twinalign.replay.optimizer import GradientsOfSteps, gradient_of_step
+from twinalign.replay.optimizer import GradientsOfSteps
 
 
 class Counted(dict[str, np.ndarray]):
@@ -21,7 +22,7 @@ def test_each_step_is_read_once_and_as_it_is() -> None:
     given = Counted({"a": np.arange(6, dtype="float32").reshape(2, 3)})
     gradients = GradientsOfSteps(given)
     for step in (0, 1, 1, 0):
-        assert np.array_equal(gradients.of_step("a", step), gradient_of_step(given.get("a"), step))
+        assert np.array_equal(gradients.of_step("a", step), scaled_by_pattern(given.get("a"), step))
     assert given.read == 2
     assert set(gradients) == {"a"}
     assert "b" not in gradients

@@ -10,6 +10,7 @@ _HALF_CHANGE = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 FLOAT64_CHANGE = 1e-10
 """Relative change of the weights of a float64 training that is repeated."""
 
+_PERIOD = 1021
 _UNITS = 4
 """Units in the last place by which tables computed by one formula may differ."""
 
@@ -43,6 +44,19 @@ def moved_at_random(arrays: Mapping[str, np.ndarray], draw: int) -> dict[str, np
             towards = np.where(random.randint(0, 2, array.shape, dtype=np.int8), np.inf, -np.inf)
             moved[name] = np.nextafter(array, towards.astype(array.dtype))
     return moved
+
+
+def scaled_by_pattern(array: np.ndarray, number: int) -> np.ndarray:
+    """The array itself, in float64, for 0, and for other numbers with every element scaled by 0 to 1.5.
+
+    The scaling depends on the layout, which must be the reference's. Elements of a gradient that almost vanish show
+    what only a falling second moment does.
+    """
+    array = array.astype(np.float64)
+    if number == 0:
+        return array
+    pattern = 0.75 + 0.75 * np.sin(np.arange(_PERIOD) * 2.399963 + number)
+    return np.asarray(array * np.resize(pattern, array.shape))  # numpy makes a scalar of a single number
 
 
 def whole_numbers_kept(moved: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

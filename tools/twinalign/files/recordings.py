@@ -26,6 +26,8 @@ PROJECTION_COUNT = 8
 _PROJECTION_WIDTH = 1024
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 PROJECTIONS_SUFFIX = " (projections)"
+ELSEWHERE = "elsewhere"
+"""Key of the metric's metadata: what is measured on other values, name → number, of each variation."""
 
 
 @dataclasses.dataclass

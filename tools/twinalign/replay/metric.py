@@ -1,6 +1,7 @@
 """Records a metric on given outputs and labels, or a whole evaluation, on one side."""
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,8 @@ from twinalign.replay.evaluation_calls import EvaluationCalls, rows_of
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.noted_functions import noted
-from twinalign.replay.optimizer import gradient_of_step
 from twinalign.stages.context import StageContext
-from twinalign.stages.metric import collate
+from twinalign.stages.metric import collate, evaluates_whole, rolled, vary
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 STAGE = "metric"
@@ -46,11 +46,13 @@ def record_metric(
         variations: how many more models `Case.evaluate` evaluates; their numbers are `result.NAME on part NUMBER`.
 
     Returns:
-        `isolated`: whether the given outputs were measured; `whole`: whether it is an evaluation as a whole.
+        `isolated`: whether the given outputs were measured; `whole`: whether it is an evaluation as a whole; `seconds`
+        that it took.
     """
+    begun = time.monotonic()
     arrays, isolated, whole = measured(worker, weights, given, variations)
     save_npz(Path(path), arrays)
-    return {"isolated": isolated, "whole": whole}
+    return {"isolated": isolated, "whole": whole, "seconds": time.monotonic() - begun}
 
 
 def measured(
@@ -58,7 +60,7 @@ def measured(
 ) -> tuple[dict[str, np.ndarray], bool, bool]:
     """What `record_metric` writes, and what it returns."""
     case = worker.fresh_case(STAGE)
-    whole = type(case).evaluate is not Case.evaluate
+    whole = evaluates_whole(case)
     worker.backend.set_seed(case.seed)
     with worker.backend.default_dtype("float64"), worker.backend.no_grad():
         if whole:
@@ -107,11 +109,11 @@ def _measured(
     arrays[_LABELS] = labels
     result = case.metric(put_together(skeleton, tensors), labels, worker.framework)
     arrays |= {f"{_RESULT}{name}": value for name, value in numbers_of(backend, result).items()}
-    for number, rows in enumerate(parts(len(labels))):
+    for number, (rows, of_labels) in enumerate(parts(len(labels))):
         chosen = [rows_of(backend.to_array(tensor), rows, len(labels)) for tensor in tensors]
         some = put_together(skeleton, [backend.to_tensor(a, "float64", worker.device) for a in chosen])
-        with contextlib.suppress(Exception):  # a metric may refuse fewer samples
-            found = numbers_of(backend, case.metric(some, labels[rows], worker.framework))
+        with contextlib.suppress(Exception):  # a metric may refuse fewer samples, or others' labels
+            found = numbers_of(backend, case.metric(some, labels[of_labels], worker.framework))
             arrays |= {f"{_RESULT}{name}{PART}{number}": value for name, value in found.items()}
     return arrays, isolated
 
@@ -158,22 +160,19 @@ def varied_model(worker: Any, case: Case, weights: Mapping[str, Any], number: in
     """The model with every element of its parameters scaled, in the same way on both sides."""
     backend = worker.backend
     model = _built(worker, case, weights)
-    parameters = backend.named_parameters(model)
     names = CanonicalNames.of(weights)
-    items = (("", key, backend.to_array(parameter)) for key, parameter in parameters.items())
-    varied = {name: gradient_of_step(array, number + 1) for _, name, array in names.to_reference(items)}
-    for key, parameter in parameters.items():
-        if (array := names.from_reference(key, varied)) is not None:
-            backend.assign(parameter, array)
+    items = (("", key, backend.to_array(parameter)) for key, parameter in backend.named_parameters(model).items())
+    vary(backend, names, model, {name: array for _, name, array in names.to_reference(items)}, number)
     return model
 
 
-def parts(count: int) -> list[np.ndarray]:
-    """Subsets of rows that are measured as well, because a single number proves little."""
-    if count < LEAST_ROWS:
-        return []
-    rng = np.random.RandomState(0)
-    return [np.sort(rng.permutation(count)[: count - 1 - number]) for number in range(PARTS)]
+def parts(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows of outputs and of labels that are measured as well: fewer of them, and the labels of other samples."""
+    rng, every = np.random.RandomState(0), np.arange(count)
+    fewer = [
+        np.sort(rng.permutation(count)[: count - 1 - number]) for number in range(PARTS if count >= LEAST_ROWS else 0)
+    ]
+    return [*((rows, rows) for rows in fewer), *((every, rows) for rows in rolled(count))]
 
 
 def sorted_outputs(arrays: Any) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.definition import Case
+from twinalign.case.moved_values import scaled_by_pattern
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording, sample
 from twinalign.replay.noted_functions import noted
@@ -21,7 +22,6 @@ SCHEDULED_STEPS = 32
 """Steps for which the schedule is asked, if it answers for so many."""
 RATE_TOLERANCE = 1e-6
 """Relative to the greatest value: schedulers may compute rates in float32."""
-_PERIOD = 1021
 _SMALL = 200_000
 # Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
 # Adam, AdamW, NAdam and Adagrad: updates 6e-8 of their root mean square, moments 2e-7, second moments 1.3e-5.
@@ -70,7 +70,7 @@ def record_steps(
                 backend.set_learning_rate(optimizer, rates[step])
             used.append(backend.learning_rate(optimizer))
             for key in known:
-                found = {p.name: gradient_of_step(given[p.name], step) for p in names.parts(key) if p.name in given}
+                found = {p.name: scaled_by_pattern(given[p.name], step) for p in names.parts(key) if p.name in given}
                 array = names.from_reference(key, found)
                 if array is not None and backend.trainable(parameters[key]):
                     backend.set_gradient(parameters[key], array)
@@ -153,19 +153,6 @@ def start(worker: Any, case: Case, weights: Mapping[str, Any]) -> tuple[Any, dic
     return model, parameters, case.optimizer([p for p in parameters.values() if backend.trainable(p)], worker.framework)
 
 
-def gradient_of_step(gradient: np.ndarray, step: int) -> np.ndarray:
-    """The gradient itself in step 0, and in later steps the gradient with every element scaled by 0 to 1.5.
-
-    The scaling depends on the layout, which must be the reference's. Elements that almost vanish show what only a
-    falling second moment does.
-    """
-    gradient = gradient.astype(np.float64)
-    if step == 0:
-        return gradient
-    pattern = 0.75 + 0.75 * np.sin(np.arange(_PERIOD) * 2.399963 + step)
-    return np.asarray(gradient * np.resize(pattern, gradient.shape))  # numpy makes a scalar of a single number
-
-
 class GradientsOfSteps:
     """Gradients by name, scaled for each step; small ones are kept: a search takes the same steps hundreds of times."""
 
@@ -180,10 +167,10 @@ class GradientsOfSteps:
         return iter(self._given)
 
     def of_step(self, name: str, step: int) -> np.ndarray:
-        """As `gradient_of_step`; not to be written to."""
+        """As `scaled_by_pattern`; not to be written to."""
         if (known := self._small.get((name, step))) is not None:
             return known
-        made = gradient_of_step(self._given[name], step)
+        made = scaled_by_pattern(self._given[name], step)
         if made.size <= _SMALL:
             made.flags.writeable = False
             self._small[name, step] = made

@@ -2,15 +2,19 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from twinalign.case.calling import call_model, on_cpu
+from twinalign.backends.protocol import Backend
+from twinalign.case.calling import call_model, named_values, on_cpu
 from twinalign.case.definition import Case
+from twinalign.case.moved_values import scaled_by_pattern
+from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.half_precision import rounded
-from twinalign.files.recordings import random_projections
+from twinalign.files.recordings import ELSEWHERE, random_projections
 from twinalign.stages.context import StageContext
 from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
 
@@ -18,10 +22,21 @@ _MOST_ENTERED = 64
 """Tensors that enter the model after which no other call is looked at."""
 
 
+VARIATIONS = 3
+"""On so many other values a metric is measured as well: one or two accuracies prove little."""
+_SECONDS = 2.0
+"""After so many no other model is evaluated for that."""
+
+
 def record_metric(context: StageContext) -> None:
-    """Record `Case.evaluate`, or model outputs and `Case.metric` over the `val` split."""
+    """Record `Case.evaluate`, or model outputs and `Case.metric` over the `val` split.
+
+    The float64 run measures on other values, too: a cut-off, or a tie, that no sample meets would not show.
+    """
     context.add("", _measured(context))
     repeat_few_numbers(context, lambda draw: _measured(context, draw))
+    if context.dtype == "float64" and not context.moved:
+        context.recording.metadata[ELSEWHERE] = list(_elsewhere(context))
 
 
 def _measured(context: StageContext, draw: int | None = None) -> Any:
@@ -30,12 +45,63 @@ def _measured(context: StageContext, draw: int | None = None) -> Any:
         move_weights(context, model, draw)
     context.backend.set_training(model, False)
     with context.backend.no_grad(), _entering_noted(context, model):
-        if type(case).evaluate is not Case.evaluate:
+        if evaluates_whole(case):
             return case.evaluate(model, context.framework, context.dtype)
-        images, labels = collate(context)
-        outputs = call_model(model, {"x": images})
-        # The labels are arrays, and a metric written for a CPU calls `outputs.numpy()`.
-        return {"outputs": outputs, "metric": case.metric(on_cpu(outputs), labels, context.framework)}
+        outputs, labels = _outputs_and_labels(context, model)
+        return {"outputs": outputs, "metric": case.metric(outputs, labels, context.framework)}
+
+
+def evaluates_whole(case: Case) -> bool:
+    """Whether `Case.evaluate` is the whole stage."""
+    return type(case).evaluate is not Case.evaluate
+
+
+def _outputs_and_labels(context: StageContext, model: Any) -> tuple[Any, np.ndarray]:
+    images, labels = collate(context)
+    # The labels are arrays, and a metric written for a CPU calls `outputs.numpy()`.
+    return on_cpu(call_model(model, {"x": images})), labels
+
+
+def _elsewhere(context: StageContext) -> Iterator[dict[str, float]]:
+    """What is measured with other weights, or with the labels of other samples, as far as it can be."""
+    case, begun = context.case, time.monotonic()
+    with contextlib.suppress(Exception), context.backend.no_grad():  # a user's code may refuse other values
+        model = context.build_model()
+        context.backend.set_training(model, False)
+        if not evaluates_whole(case):
+            outputs, labels = _outputs_and_labels(context, model)
+            for rows in rolled(len(labels)):
+                yield _numbers(context, {"metric": case.metric(outputs, labels[rows], context.framework)})
+            return
+        given = {name: array for _, name, array in context.canonical.to_reference(_parameters(context, model))}
+        for number in range(VARIATIONS):
+            vary(context.backend, context.canonical, model, given, number)
+            yield _numbers(context, case.evaluate(model, context.framework, context.dtype))
+            if time.monotonic() - begun > _SECONDS:
+                return
+
+
+def rolled(count: int) -> list[np.ndarray]:
+    """Orders of the labels of so many samples in which each sample has another's."""
+    return [np.roll(np.arange(count), shift) for shift in range(1, VARIATIONS + 1)] if count > VARIATIONS else []
+
+
+def vary(backend: Backend, names: CanonicalNames, model: Any, given: Mapping[str, np.ndarray], number: int) -> None:
+    """Give a model the reference's parameters with every element scaled, in the same way on both sides."""
+    varied = {name: scaled_by_pattern(array, number + 1) for name, array in given.items()}
+    for key, parameter in backend.named_parameters(model).items():
+        if (array := names.from_reference(key, varied)) is not None:
+            backend.assign(parameter, array)
+
+
+def _parameters(context: StageContext, model: Any) -> Iterator[tuple[str, str, np.ndarray]]:
+    for key, parameter in context.backend.named_parameters(model).items():
+        yield "", key, context.backend.to_array(parameter)
+
+
+def _numbers(context: StageContext, found: Any) -> dict[str, float]:
+    leaves = ((name, context.as_array(leaf)) for name, leaf in named_values(found, context.backend.is_tensor, "", {}))
+    return {name: float(array.reshape(())) for name, array in leaves if array.size == 1 and np.isfinite(array).all()}
 
 
 def collate(context: StageContext) -> tuple[Any, np.ndarray]:

@@ -21,6 +21,7 @@ from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
 from twinalign.verdict.kept_state import without, without_lone_state
+from twinalign.verdict.metric_elsewhere import apart_elsewhere
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.stage_recordings import StageRecordings, described_samples, different_inputs
@@ -173,6 +174,9 @@ def _compare_rank(
             "each side rounds the batches of the metric to float32 itself, to slightly different numbers, and the "
             "float64 runs differ by no more than that explains: only float32 is judged"
         )
+    if comparison.verdict == ALIGNED and not recordings.batches_rounded_by():
+        for name, reason in apart_elsewhere(*(recordings.metadata_of(side, "float64") for side in SIDES)):
+            _prepend(comparison, name, reason)
     for name, (shape, ported) in recordings.sampled_shapes().items():
         if shape != ported:  # samples are equally long, whatever the size of the tensors
             _prepend(comparison, f"shape of {name}", f"shape {shape} against {ported}")

@@ -169,28 +169,28 @@ def _other_accuracies(subject: MetricSubject) -> Iterator[Variant]:
     output, labels = subject.outputs[0], subject.labels
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.max() >= output.shape[1]:
         return
-    own = output[np.arange(len(labels)), labels][:, None]
-    classes = np.arange(output.shape[1])
-    for wins in (classes < labels[:, None], classes > labels[:, None], classes < 0):
-        ahead = ((output > own) | ((output == own) & wins)).sum(axis=1)
+    classes, every = np.arange(output.shape[1]), np.arange(len(labels))
+    measured = {"": (every, every), **{f"{PART}{number}": rows for number, rows in enumerate(parts(len(labels)))}}
+    for wins in (np.less, np.greater, None):
+        ahead = {part: _ahead(output[rows], labels[own], classes, wins) for part, (rows, own) in measured.items()}
         for scale, name in itertools.product((100.0, 1.0), subject.lone):
-            of_k = {k: _shares(subject, name, scale * (ahead < k)) for k in range(1, output.shape[1])}
-            known = [
-                k
-                for k, numbers in of_k.items()
-                if all(abs(subject.reference[n] - v) <= 1e-6 * scale for n, v in numbers.items())
-            ]
+            of_k = {
+                k: {name + part: np.asarray((scale * (places < k)).mean()) for part, places in ahead.items()}
+                for k in range(1, output.shape[1])
+            }
+            theirs = subject.reference
+            far = {k: max(abs(n - numbers.get(key, n)) for key, n in theirs.items()) for k, numbers in of_k.items()}
+            known = [k for k in of_k if far[k] <= 1e-6 * scale]
             for k, numbers in of_k.items() if known else ():
-                yield subject.variant(
-                    f"{name}: {k} for {known[0]}", finish=lambda values, changed=numbers: {**values, **changed}
-                )
+                own = {key: value for key, value in numbers.items() if key in theirs}
+                yield subject.variant(f"{name}: {k} for {known[0]}", finish=lambda values, own=own: {**values, **own})
 
 
-def _shares(subject: MetricSubject, name: str, right: np.ndarray) -> Numbers:
-    """The mean over all rows and over each part of them, by the names that the results have."""
-    found = {name: np.asarray(right.mean())}
-    found |= {f"{name}{PART}{i}": np.asarray(right[rows].mean()) for i, rows in enumerate(parts(len(right)))}
-    return {key: value for key, value in found.items() if key in subject.reference}
+def _ahead(output: np.ndarray, labels: np.ndarray, classes: np.ndarray, wins: Any) -> np.ndarray:
+    """How many classes come before a sample's own; `wins` tells which of those that are as large do."""
+    own = np.take_along_axis(output, labels[:, None], 1)
+    ties = wins(classes, labels[:, None]) if wins is not None else False
+    return np.asarray(((output > own) | ((output == own) & ties)).sum(axis=1))
 
 
 def _other_divisor(value: float, call: FunctionCall) -> Any:

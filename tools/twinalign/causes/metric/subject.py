@@ -72,15 +72,15 @@ class MetricSubject(Component):
             return self._evaluations() if self.outputs is None else self.finish(self._measured())
 
     def _measured(self) -> Numbers:
-        found = self._of_rows(np.arange(len(self.labels)))
+        found = self._of_rows(*[np.arange(len(self.labels))] * 2)
         for number, rows in enumerate(parts(len(self.labels))):
             own = {name for name in self.port if name.endswith(f"{PART}{number}")}
             if own:
-                found |= {f"{name}{PART}{number}": value for name, value in self._of_rows(rows).items()}
+                found |= {f"{name}{PART}{number}": value for name, value in self._of_rows(*rows).items()}
         return found
 
-    def _of_rows(self, rows: np.ndarray) -> Numbers:
-        outputs, labels = [rows_of(o, rows, len(self.labels)) for o in self._given], self.labels[rows]
+    def _of_rows(self, rows: np.ndarray, of_labels: np.ndarray) -> Numbers:
+        outputs, labels = [rows_of(o, rows, len(self.labels)) for o in self._given], self.labels[of_labels]
         if self.take:
             outputs, labels = self.take(outputs, labels)
         if self.groups is None:
