@@ -147,6 +147,17 @@ def test_a_variance_gets_the_divisor_of_the_reference_and_the_mean_beside_it_sta
     assert mended(tmp_path, text, "port.Block", fault, built=False, reference=reference) == expected
 
 
+def test_a_reduction_beside_the_line_that_is_proven_to_be_wrong_stays(tmp_path):
+    (tmp_path / "ref.py").write_text("m = x.mean(0)\nv = x.var(0)\n")
+    places = {"unknown": {"file": "port.py", "line": 3}, "known": {"file": "port.py", "line": 2}}
+    fault = fault_of("reduction_kind", "var", [], {"dim": 0}, "Block", inside=places)
+    fault["explanation"]["evidence"]["reference_calls"][0]["line"] = "line 2 of ref.py"
+    text = "def moments(x):\n    m = x.mean(0)\n    v = x.var(0, unbiased=False)\n"
+    fault["explanation"]["evidence"]["lines_of_port"] = [["/here/port.py", 3, 3]]
+    made = mended(tmp_path, text, "port.Block", fault, built=False, reference=[str(tmp_path / "ref.py")])
+    assert made == text.replace("unbiased=False", "unbiased=True")  # torch's default, which no argument shows
+
+
 def test_an_edit_of_code_is_certain_where_it_is_the_only_one_or_in_a_line_that_is_wrong(tmp_path):
     text = "def forward(self, x):\n    x = F.gelu(self.one(x))\n    return F.gelu(self.two(x))\n"
     fault = fault_of("gelu_form", "gelu", [], {"approximate": "tanh"}, "Block")

@@ -38,16 +38,18 @@ def taker_of(fault: Mapping[str, Any]) -> str:
     return next((name[len("input.") :].partition("#")[0] for name in names if name.startswith("input.")), "")
 
 
-def lines_near(source: Source, inside: Mapping[str, Any], taker: str, first: int, last: int) -> list[int]:
+def lines_near(fault: Mapping[str, Any], source: Source, taker: str, first: int, last: int) -> list[int]:
     """Lines that may be the wrong one, the likeliest first, out of these; none if nothing is known.
 
     What is left out shows in the next line only: the last right line may be the one to edit. Where no line is known to
-    be wrong, it is that which calls the layer `taker`, or one ahead of it.
+    be wrong, it is that which calls the layer `taker`, or one ahead of it. Where a cause is proven of some lines, it is
+    one of these.
     """
+    inside, name = fault["evidence"].get("inside") or {}, Path(source.file).name
     known = [at for at in (inside.get("unknown"), inside.get("known")) if at]
     if known:
-        found = [at["line"] for at in known if Path(source.file).name == at["file"]]
-        return [line for line in found if first <= line <= last]
+        found = [at["line"] for at in known if at["file"] == name and first <= at["line"] <= last]
+        return [line for line in found if (name, line) in wrong_lines(fault)]
     places = [
         source.span(call)[0] for call in source.calls(first, last) if source.text_of(call.func) == f"self.{taker}"
     ]

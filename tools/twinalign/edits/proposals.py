@@ -262,7 +262,7 @@ class Proposals:
                     yield source.edit(found, with_arguments(found, values, parameters))
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
-            lines = lines_near(source, inside, taker, first, last)
+            lines = lines_near(fault, source, taker, first, last)
             yield from meaning_as(source, causes, lines)
             yield from self._reductions(fault, call, source, name, lines)
             if {"sign_wrong", "operation_swapped"} & set(causes):
@@ -288,8 +288,9 @@ class Proposals:
             ours = reductions_in(source, line)
             if theirs is None or (ours.total() == theirs.total() and ours[name] < theirs[name]):
                 yield from reductions_as(source, name, [line])
-            elif ours == theirs and name in ("std", "var") and "unbiased" in call["arguments"]:
-                yield from divisors_as(source, name, call["arguments"]["unbiased"], [line])
+            elif ours == theirs and name in ("std", "var"):
+                unbiased = call["arguments"].get("unbiased", call["arguments"].get("correction") != 0)
+                yield from divisors_as(source, name, unbiased, [line])
 
     def _accepted(self, fault: Mapping[str, Any]) -> Iterator[Edit]:
         """For a convention of paddle's, the case's class with its id in `accept`."""

@@ -14,7 +14,7 @@ from twinalign.replay.construction_places import reference_code
 from twinalign.replay.noted_expressions import kept_values
 from twinalign.replay.noted_functions import port_functions
 from twinalign.replay.port_code import set_port_code
-from twinalign.search.edits_of_port import is_open, seconds_for, with_edit
+from twinalign.search.edits_of_port import lacks_line, seconds_for, with_edit
 
 
 class NotSearchedError(Exception):
@@ -109,9 +109,8 @@ class ComponentContext:
             self.stopped.append(answer["stopped"])
         known = Explanation(**answer["explanation"]) if answer["explanation"] else None
         left = answer.get("left", math.inf)
-        # A cause with a name is told by it; the port's line is named beside.
-        has_line = known is not None and not is_open(known) and "lines_of_port" in known.evidence
-        return known if mended is None or has_line or left <= 0.0 else self._with_edit(known, mended, left)
+        is_wanted = mended is not None and lacks_line(known) and left > 0.0
+        return self._with_edit(known, mended, left) if mended is not None and is_wanted else known
 
     def _with_edit(self, known: Explanation | None, mended: Mended, left: float) -> Explanation | None:
         """The cause with the edit of the port's code that mends the component, if one is found in the time `left`."""

@@ -62,6 +62,31 @@ class PortEdits:
     alone: Sequence[str]
     faults: int
 
+    def of_faults(
+        self, faults: list[Fault], asked: Sequence[tuple[Fault, Mapping[str, Any]]], left: float
+    ) -> list[Fault]:
+        """The faults with their edits, as far as they are found in the time that is left.
+
+        Where all is right with one edit, what else is unexplained follows: right layers may run in another order. What
+        has the same cause in other layers has it in the same line.
+        """
+        in_vain: list[Any] = []
+        for fault, suspect in asked:
+            code = suspect["layer"], suspect["functions"], fault.phase
+            if fault not in faults or not self.is_open(fault) or code in in_vain:
+                continue
+            before = fault.explanation
+            seconds, mends_all = self.explain(fault, suspect, left)
+            left -= seconds
+            in_vain += [code] if self.is_open(fault) else []
+            if before is not None and fault.explanation is not None and before.text in fault.explanation.text:
+                for other in faults:
+                    if other.explanation is not None and other.explanation.text == before.text:
+                        other.explanation = fault.explanation
+            if mends_all:
+                return [one for one in faults if one is fault or one.explanation or one.phase != fault.phase]
+        return faults
+
     def explain(self, fault: Fault, suspect: Mapping[str, Any], left: float) -> tuple[float, bool]:
         """Look for the edit that mends a fault, in at most `left` seconds.
 
@@ -91,9 +116,8 @@ class PortEdits:
     def is_open(self, fault: Fault) -> bool:
         """Whether a cause of a fault leaves open which line is wrong; one of a table does without an edit."""
         known = fault.explanation
-        return is_open(known) or (
-            known is not None and "helper_edit" not in known.evidence and bool(self._constants(fault))
-        )
+        lacks_edit = known is not None and "helper_edit" not in known.evidence and bool(self._constants(fault))
+        return lacks_edit or lacks_line(known)
 
     def _constants(self, fault: Fault) -> list[str]:
         """The port's names of constant buffers that a wrong layer holds, which are not the reference's."""
@@ -194,6 +218,11 @@ def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, f
 def seconds_for(known: Explanation | None) -> float:
     """How long to look for an edit, at most."""
     return _SECONDS if known is None or known.id in _NO_LINE or known.id.startswith(_LINE) else _SECONDS_IF_PROVEN
+
+
+def lacks_line(known: Explanation | None) -> bool:
+    """Whether a line of the port is to be sought, beside a cause with a name as well."""
+    return is_open(known) or (known is not None and "lines_of_port" not in known.evidence)
 
 
 def is_open(known: Explanation | None) -> bool:

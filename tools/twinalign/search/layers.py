@@ -284,10 +284,7 @@ class _Search:
     def _edited(
         self, faults: list[Fault], asked: Sequence[tuple[Fault, Mapping[str, Any]]], left: float
     ) -> list[Fault]:
-        """The faults, with edits of the port where no cause says which line is wrong, while seconds are left for that.
-
-        Where all is right with one edit, what else is unexplained follows: right layers may run in another order.
-        """
+        """The faults, with edits of the port where no cause says which line is wrong, as far as time is left."""
         if self._crash is not None:
             return faults
         given = (
@@ -299,17 +296,7 @@ class _Search:
             self._pairs,
             self._calls,
         )
-        edits = PortEdits(*given, [call.path for call in self._alone], len(faults))
-        in_vain: list[Any] = []
-        for fault, suspect in asked:
-            code = suspect["layer"], suspect["functions"], fault.phase
-            if fault in faults and edits.is_open(fault) and code not in in_vain:
-                seconds, mends_all = edits.explain(fault, suspect, left)
-                if mends_all:
-                    return [one for one in faults if one is fault or one.explanation or one.phase != fault.phase]
-                left -= seconds
-                in_vain += [code] if edits.is_open(fault) else []
-        return faults
+        return PortEdits(*given, [call.path for call in self._alone], len(faults)).of_faults(faults, asked, left)
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]
