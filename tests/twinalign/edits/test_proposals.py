@@ -299,6 +299,8 @@ def test_a_line_is_to_be_written_as_the_reference_has_it(port, reference, after,
     [
         ("max(d, n / k)", "min(d, n / k)", "write `min(d, n / k)` in place of `max(d, n / k)`"),
         ("a - b", "b - a", "write `b - a` in place of `a - b`"),
+        ("0.5 * a.x", "0.25 * a.x", "write `0.25 * a.x` in place of `0.5 * a.x`"),
+        ("z.real() + x", "z.real - x", "do as line 9 of net.py does"),  # a method in paddle
         ("a - b", "b - c", "do as line 9 of net.py does"),  # `c` may be nothing in the port
         ("x.mean()", "x.sum()", "do as line 9 of net.py does"),
         (

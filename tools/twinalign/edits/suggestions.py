@@ -179,8 +179,8 @@ def _is_plain(port: ast.AST | None, reference: ast.AST | None) -> bool:
         return False
     called = [node.func for node in ast.walk(reference) if isinstance(node, ast.Call)]
     of_python = (isinstance(one, ast.Name) and hasattr(builtins, one.id) for one in called)
-    names, known = ({one.id for one in ast.walk(code) if isinstance(one, ast.Name)} for code in (reference, port))
-    return all(of_python) and names <= known | vars(builtins).keys()
+    names, known = (set(filter(str.isidentifier, _operands(code))) for code in (reference, port))
+    return all(of_python) and names <= known | vars(builtins).keys() and not _has_parts_of_complex(reference)
 
 
 def _nones(code: ast.AST) -> int:
