@@ -20,6 +20,11 @@ _MODULES = "paddle", "torch", "F", "np", "numpy", "math"
 _OF_ANY_ORDER = "min", "max", "minimum", "maximum", "add", "multiply", "logical_and", "logical_or"
 _COUNTING = "split", "chunk"
 """Functions that are given a number of parts: with less than one paddle ends the process."""
+_SWITCHES = {
+    **dict.fromkeys(("std", "var"), (("ddof", 1), ("unbiased", False))),
+    **dict.fromkeys(("sort", "argsort"), (("descending", True),)),
+}
+"""Function → keywords with what they are not where they are left out."""
 _TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 
 
@@ -31,6 +36,7 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
     yield from _of_call_of_operation(node)
     yield from _with_exchanged_sizes(node)
     yield from _weighted_means(node)
+    yield from _switched(node)
     if (sizes := sizes_of_two(node)) is not None:
         yield ast.Attribute(sizes, "T", ast.Load())
     if isinstance(node.func, ast.Attribute):
@@ -43,6 +49,14 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
         yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
     for at in range(len(node.keywords)):
         yield ast.Call(node.func, node.args, [*node.keywords[:at], *node.keywords[at + 1 :]])
+
+
+def _switched(node: ast.Call) -> Iterator[ast.expr]:
+    """A call with a switch that it leaves out: numpy's deviation has all samples as its divisor, paddle's one less."""
+    given = {one.arg for one in node.keywords}
+    for name, value in _SWITCHES.get(getattr(node.func, "attr", ""), ()):
+        if name not in given:
+            yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))])
 
 
 def _weighted_means(node: ast.Call) -> Iterator[ast.expr]:
