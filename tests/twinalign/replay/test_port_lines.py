@@ -9,7 +9,8 @@ import pytest
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.test_port_lines import INPUT, NAMES
 from tests.twinalign.causes.units import explain
-from twinalign.replay.aligned_code import differences, parsed
+from twinalign.replay import port_lines
+from twinalign.replay.aligned_code import Code, Difference, differences, parsed
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.port_lines import LinesVariant
 
@@ -91,3 +92,25 @@ def test_what_the_references_parameter_gives_by_chance_is_no_line_of_the_port() 
     found = explain(unit)
     assert found is not None
     assert found.id in ("layer_missing", "residual_missing")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "made"),
+    [
+        ("np.log1p(np.concatenate(parts))", "torch.log1p(torch.cat(parts))", True),
+        ("np.log1p(x)", "torch.log1p(x).numpy()", False),
+        ("np.log1p(x)", "np.log(1 + x)", False),
+        ("paddle.log1p(x)", "torch.log1p(x)", False),
+    ],
+)
+def test_an_array_is_made_a_tensor_where_the_reference_has_one(ours: str, theirs: str, made: bool) -> None:
+    """`values.std(0)` divides by other numbers in numpy: the next line is wrong, and not this one."""
+    sides = [Code(function(f"def f(x, parts):\n    values = {text}"), "f.py", "f") for text in (theirs, ours)]
+    old, new = (code.tree.body[0] for code in sides)
+    assert port_lines._makes_array_of_tensor(Difference(sides[0], sides[1], (0, "instead"), old, new)) is made
+
+
+def function(text: str) -> ast.FunctionDef:
+    (found,) = ast.parse(text).body
+    assert isinstance(found, ast.FunctionDef)
+    return found

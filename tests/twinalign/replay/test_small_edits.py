@@ -186,6 +186,10 @@ def test_nothing_is_split_into_less_than_one_part() -> None:
         ("kept = history[:longest]", "history[-longest:]"),
         ("kept = history[-longest:]", "history[:longest]"),
         ("norm(x, momentum=0.1)", "0.9"),
+        ("std = values.std(axis=0)", "values.std(axis=0, ddof=1)"),
+        ("var = np.var(values)", "np.var(values, ddof=1)"),
+        ("var = x.var(axis=1)", "x.var(axis=1, unbiased=False)"),
+        ("order = paddle.argsort(scores)", "paddle.argsort(scores, descending=True)"),
         ("for t in steps:\n    alive[t] = 1\n    disc[t] = gamma ** k", "gamma ** k * alive[t]"),
     ],
 )

@@ -43,6 +43,7 @@ _LINE = re.compile(r"line (\d+) of (.*?): ")
 _SAME = 1e-9
 """Two forms of one formula differ by less, relative to the values."""
 Names = Mapping[str, Any]
+_TENSOR, _ARRAYS = "_twinalign_tensor", {"np", "numpy"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +190,17 @@ def _overwritten(one: Difference) -> set[str]:
     return (read & _stored(one.ours.tree, getattr(one.new, "lineno", 0))) - _stored(one.theirs.tree)
 
 
+def _makes_array_of_tensor(one: Difference) -> bool:
+    """Whether the port's line is numpy's where the reference's is torch's, whose methods have other defaults.
+
+    What follows in the reference would do something else with an array, which says nothing of this line.
+    """
+    sides = [list(ast.walk(side or ast.Pass())) for side in (one.new, one.old)]
+    ours, theirs = ({node.id for node in side if isinstance(node, ast.Name)} for side in sides)
+    ends = any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in sides[1])
+    return bool(ours & _ARRAYS) and "torch" in theirs and not theirs & _ARRAYS and not ends
+
+
 class Exchange:
     """What `LinesVariant.apply` yields; while it is `paused`, the reference's own code runs."""
 
@@ -224,6 +236,8 @@ class Exchange:
         changed: dict[int, tuple[Code, dict[Place, ast.AST | None]]] = {}
         for one in (*variant.lines, *variant.spelled):
             new = in_torch(one.new, one.ours, one.old, variant.helpers) if one.new is not None else None
+            if isinstance(new, ast.Assign) and _makes_array_of_tensor(one):
+                new.value = ast.copy_location(ast.Call(ast.Name(_TENSOR, ast.Load()), [new.value], []), new.value)
             changed.setdefault(id(one.theirs), (one.theirs, {}))[1][one.place] = new
         for code, changes in changed.values():
             made = compiled(code, changes)
@@ -236,6 +250,7 @@ class Exchange:
         variant, spelling = self._variant, paddle_spelling()
         known = {0 if variant.module is None else id(variant.module): variant.names}
         scope[PADDLE] = spelling.PADDLE
+        scope[_TENSOR] = spelling.as_tensors
         scope[ATTRIBUTE] = functools.partial(spelling.attribute, known)
         scope[IMPORTED] = importlib.import_module
         for made in definitions(variant.helpers, lines):

@@ -159,19 +159,20 @@ def on_arrays(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
     has_tensors = any(isinstance(one, torch.Tensor) for one in (*given, *named.values()))
     arrays = [_as_array(one) for one in given], {name: _as_array(one) for name, one in named.items()}
     found = function(*arrays[0], **arrays[1])
-    return _as_tensors(found) if has_tensors else found
+    return as_tensors(found) if has_tensors else found
 
 
 def _as_array(value: Any) -> Any:
     return value.detach().numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _as_tensors(value: Any) -> Any:
+def as_tensors(value: Any) -> Any:
+    """A value with torch's tensors in place of numpy's arrays, in lists, tuples and dictionaries too."""
     if isinstance(value, (np.ndarray, np.generic)):
         return torch.as_tensor(value)
     if type(value) in (tuple, list):
-        return type(value)(map(_as_tensors, value))
-    return {name: _as_tensors(one) for name, one in value.items()} if type(value) is dict else value
+        return type(value)(map(as_tensors, value))
+    return {name: as_tensors(one) for name, one in value.items()} if type(value) is dict else value
 
 
 def _call_of_cell(cell: Any, *given: Any, **keywords: Any) -> Any:
