@@ -30,8 +30,9 @@ _WEAK = 4
 """Causes of such a rank, and above, fit any code: by chance, too."""
 _STOPPED = "gradient_stopped"
 """A gradient that flows nowhere in the reference may come of one that the port does not stop."""
-_SECONDS, _SECONDS_IF_PROVEN = 10.0, 4.0
-"""For the edits of one layer or component; if a cause is proven, only the port's line is to be found."""
+_SECONDS, _SECONDS_IF_PROVEN, _SECONDS_IF_NAMED = 10.0, 4.0, 2.0
+"""For the edits of one layer or component; if a cause is proven, only the port's line is to be found, which says little
+more where the cause has a name."""
 _KEYS = (("edited", "edited backward"), ("edited again", "edited again backward"))
 """Under which the reference keeps its passes on each draw."""
 _PASSES = [key for keys in _KEYS for key in keys]
@@ -217,7 +218,9 @@ def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, f
 
 def seconds_for(known: Explanation | None) -> float:
     """How long to look for an edit, at most."""
-    return _SECONDS if known is None or known.id in _NO_LINE or known.id.startswith(_LINE) else _SECONDS_IF_PROVEN
+    if known is None or known.id in _NO_LINE or known.id.startswith(_LINE):
+        return _SECONDS
+    return _SECONDS_IF_PROVEN if is_open(known) else _SECONDS_IF_NAMED
 
 
 def lacks_line(known: Explanation | None) -> bool:
