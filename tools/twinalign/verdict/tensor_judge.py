@@ -218,10 +218,7 @@ class Judge:
         prior = self._typical_rounding()
         zeros = zeros_of_gradients(self._pending)
         self._beside_zeros, self._greatest = rounding_by_quantity(self._pending), greatest_by_quantity(self._pending)
-        named = {item.tensor.name + PROJECTIONS_SUFFIX: item.noise.ordinary.reference for item in self._pending}
-        self._of_elements = (
-            named  # eight projections tell less of rounding than the thousands of elements of the sample
-        )
+        self._of_elements = {i.tensor.name + PROJECTIONS_SUFFIX: i.noise.ordinary.reference for i in self._pending}
         for item in self._pending:
             if (inherited := inherited_zeros(item, zeros)) is not None:
                 reference32, reproduced32, reference64, *rest = item.arrays
@@ -264,7 +261,7 @@ class Judge:
             beside = self._beside_zeros.get(quantity_of(tensor.name))
             ordinary = _judge_group(item, noise.ordinary, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=beside)
         else:
-            elements = self._of_elements.get(tensor.name)
+            elements = self._of_elements.get(tensor.name)  # thousands of them tell more of rounding than 8 projections
             ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR, beside=elements)
         # A value that is zero by cancellation rounds like its neighbours.
         zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=noise.ordinary.reference)
