@@ -118,7 +118,9 @@ class PortEdits:
         """Whether a cause of a fault leaves open which line is wrong; one of a table does without an edit."""
         known = fault.explanation
         lacks_edit = known is not None and "helper_edit" not in known.evidence and bool(self._constants(fault))
-        return lacks_edit or lacks_line(known)
+        # The line of a layer of paddle's own is the call that builds it, which is known.
+        of_library = str(fault.evidence["paddle_class"]).startswith("paddle.")
+        return lacks_edit or (is_open(known) if of_library else lacks_line(known))
 
     def _constants(self, fault: Fault) -> list[str]:
         """The port's names of constant buffers that a wrong layer holds, which are not the reference's."""
