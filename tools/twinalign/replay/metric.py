@@ -17,7 +17,7 @@ from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.noted_functions import noted
 from twinalign.stages.context import StageContext
-from twinalign.stages.metric import collate, evaluates_whole, rolled, vary
+from twinalign.stages.metric import collate, evaluates_whole, parameters_of, rolled, vary
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 STAGE = "metric"
@@ -161,8 +161,7 @@ def varied_model(worker: Any, case: Case, weights: Mapping[str, Any], number: in
     backend = worker.backend
     model = _built(worker, case, weights)
     names = CanonicalNames.of(weights)
-    items = (("", key, backend.to_array(parameter)) for key, parameter in backend.named_parameters(model).items())
-    vary(backend, names, model, {name: array for _, name, array in names.to_reference(items)}, number)
+    vary(backend, names, model, parameters_of(backend, names, model), number)
     return model
 
 

@@ -109,8 +109,9 @@ class ComponentContext:
             self.stopped.append(answer["stopped"])
         known = Explanation(**answer["explanation"]) if answer["explanation"] else None
         left = answer.get("left", math.inf)
-        is_wanted = mended is not None and lacks_line(known) and left > 0.0
-        return self._with_edit(known, mended, left) if mended is not None and is_wanted else known
+        if mended is None or left <= 0.0 or not lacks_line(known):
+            return known
+        return self._with_edit(known, mended, left)
 
     def _with_edit(self, known: Explanation | None, mended: Mended, left: float) -> Explanation | None:
         """The cause with the edit of the port's code that mends the component, if one is found in the time `left`."""

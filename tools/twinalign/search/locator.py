@@ -252,8 +252,7 @@ class Locator:
         Target networks and moving averages begin equal to what they follow: a training alone may show that one stands
         in the other's place.
         """
-        before, steps, step = len(result.faults), self._use_inputs_of(0), 1
-        known = len(result.counted)
+        known, steps, step = len(result.counted), self._use_inputs_of(0), 1
         if steps < 2:
             return
         weights = self._weights[self._recorder.description["parts"]["backward"]]
@@ -264,6 +263,7 @@ class Locator:
             self._use_inputs_of(step)
             self._progress("both", f"the inputs of step {step}")
             later = self._weights_of_step(weights, folder, step) if step <= moved else weights
+            before = len(result.faults)  # what a step before has brought is accepted, and has its note
             self._search_layers(result, "backward", explain, backward=True, weights=later)
             for fault in result.faults[before:]:
                 fault.evidence[LATER_STEP] = step

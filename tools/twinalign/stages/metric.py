@@ -20,8 +20,6 @@ from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
 
 _MOST_ENTERED = 64
 """Tensors that enter the model after which no other call is looked at."""
-
-
 VARIATIONS = 3
 """On so many other values a metric is measured as well: one or two accuracies prove little."""
 _SECONDS = 2.0
@@ -73,7 +71,7 @@ def _elsewhere(context: StageContext) -> Iterator[dict[str, float]]:
             for rows in rolled(len(labels)):
                 yield _numbers(context, {"metric": case.metric(outputs, labels[rows], context.framework)})
             return
-        given = {name: array for _, name, array in context.canonical.to_reference(_parameters(context, model))}
+        given = parameters_of(context.backend, context.canonical, model)
         for number in range(VARIATIONS):
             vary(context.backend, context.canonical, model, given, number)
             yield _numbers(context, case.evaluate(model, context.framework, context.dtype))
@@ -86,17 +84,18 @@ def rolled(count: int) -> list[np.ndarray]:
     return [np.roll(np.arange(count), shift) for shift in range(1, VARIATIONS + 1)] if count > VARIATIONS else []
 
 
+def parameters_of(backend: Backend, names: CanonicalNames, model: Any) -> dict[str, np.ndarray]:
+    """The parameters of a model by the reference's names and in its layout."""
+    items = (("", key, backend.to_array(parameter)) for key, parameter in backend.named_parameters(model).items())
+    return {name: array for _, name, array in names.to_reference(items)}
+
+
 def vary(backend: Backend, names: CanonicalNames, model: Any, given: Mapping[str, np.ndarray], number: int) -> None:
     """Give a model the reference's parameters with every element scaled, in the same way on both sides."""
     varied = {name: scaled_by_pattern(array, number + 1) for name, array in given.items()}
     for key, parameter in backend.named_parameters(model).items():
         if (array := names.from_reference(key, varied)) is not None:
             backend.assign(parameter, array)
-
-
-def _parameters(context: StageContext, model: Any) -> Iterator[tuple[str, str, np.ndarray]]:
-    for key, parameter in context.backend.named_parameters(model).items():
-        yield "", key, context.backend.to_array(parameter)
 
 
 def _numbers(context: StageContext, found: Any) -> dict[str, float]:
