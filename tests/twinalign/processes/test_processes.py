@@ -252,6 +252,20 @@ def test_a_side_that_is_stopped_or_waits_for_ever_is_named_and_ended(tmp_path: P
             assert not is_running(process.pid)
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.slow
+def test_a_side_that_stood_still_begins_again(tmp_path: Path) -> None:
+    with SideProcess("ref", log=tmp_path / "ref.log") as process:
+        process.start(Worker, device="cpu", case="tests.cases.tiny:TinyMoCo", options={})
+        described = process.call(Worker.describe)
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(ChildError, match="stands still: it was stopped by a signal") as raised:
+            process.call(Worker.describe)
+        assert raised.value.died
+        assert process.revive()
+        assert process.call(Worker.describe) == described
+
+
 def test_who_computes_does_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stillness, "_BETWEEN_LOOKS", 0.0)
     monkeypatch.setattr(stillness, "IDLE_SECONDS", 0.0)

@@ -345,10 +345,8 @@ class SideProcess:
                     return
                 self._unread += piece
             elif still := stillness.look([self.pid]):
-                self.close()
-                reason = f"process {self.pid} stands still: {still[self.pid]}"
-                asked = what_was_asked(self.side, *self._asked)
-                raise ChildError(f"{asked}:", reason, died=True, details=f" (output in {self.log})")
+                self._kill()
+                raise self._death(f"process {self.pid} stands still: {still[self.pid]}")
 
     def _send(self, doing: str, values: Mapping[str, Any], line: str, even_if_closed: bool = False) -> None:
         assert self._process.stdin is not None
@@ -361,11 +359,10 @@ class SideProcess:
         except OSError:
             raise self._death() from None
 
-    def _death(self) -> ChildError:
-        reason = how_it_ended(self._process, self.log)
-        return ChildError(
-            what_was_asked(self.side, *self._asked), reason, died=True, details=f" (output in {self.log})"
-        )
+    def _death(self, reason: str = "") -> ChildError:
+        asked = what_was_asked(self.side, *self._asked) + (":" if reason else "")
+        reason = reason or how_it_ended(self._process, self.log)
+        return ChildError(asked, reason, died=True, details=f" (output in {self.log})")
 
     @property
     def alive(self) -> bool:
@@ -375,13 +372,16 @@ class SideProcess:
     def close(self) -> None:
         """End the process, and everything it started in its session, at once."""
         self._closed = True
-        if self.alive:
-            os.killpg(self._process.pid, signal.SIGKILL)
         self._end()
         self._held.close()
 
-    def _end(self) -> None:
+    def _kill(self) -> None:
+        if self.alive:
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def _end(self) -> None:
+        self._kill()
         guardian.release(self.pid)
         # A thread that reads an answer sees the end of the pipe, unless a process that left the session holds it open.
         reads_no_more = self._reads.acquire(timeout=_UNTIL_READ_SECONDS)

@@ -147,8 +147,6 @@ class _Unit:
         self._state = KeptState(run.backend)
         self._state.keep(run.backend.state_tensors(run.model))
         self._functions: dict[CodeType, Function] = {}
-        self._moves = run.case.train_mode or any(one["moved"] for one in draws)
-        """Whether a pass changes the model."""
         self._draws = [self._begun(dataclasses.replace(run, draw=one["draw"]), one, pairs) for one in draws]
         first = self._draws[0]
         if first.gradient <= ROUNDING if phase == "backward" else not first.wrong:
@@ -325,9 +323,8 @@ class _Unit:
         return draw
 
     def _again(self, draw: Draw) -> CaseRun:
-        """The draw with the model, and what else a run changes, as they were."""
-        if self._moves:
-            self._state.restore(draw.run.backend.state_tensors(draw.run.model))
+        """The draw with the model, and what else a run changes, as they were: with an edit it may change more."""
+        self._state.restore(draw.run.backend.state_tensors(draw.run.model))
         draw.run.backend.set_seed(draw.run.case.seed)
         self._worker.restore_attributes()
         return draw.run

@@ -12,6 +12,7 @@ import numpy as np
 import paddle
 from paddle.tensor import creation
 
+from twinalign.backends.paddle.port_only.data_loader import raise_errors_of_datasets
 from twinalign.backends.paddle.port_only.kernels import make_float64_exact
 from twinalign.patching import replaced
 
@@ -57,6 +58,7 @@ def configure(device: str, threads: int | None) -> None:
     # paddle takes its number of threads from OMP_NUM_THREADS, which is set before the process starts.
     paddle.set_device(device_of(device))
     make_float64_exact()
+    raise_errors_of_datasets()
 
 
 def import_for_optimizers() -> None:
