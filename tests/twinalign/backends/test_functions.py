@@ -71,6 +71,15 @@ def gradients_given(backend: Backend, model: Any) -> None:
 # process
 
 
+def test_a_checksum_is_another_one_once_elements_change_places(backend: Backend) -> None:
+    values = np.arange(12.0).reshape(4, 3)
+    own = tensor(backend, values)
+    assert backend.checksum(own) == backend.checksum(tensor(backend, values))
+    for other in (values[[1, 0, 2, 3]], np.roll(values, 1), values + np.eye(4, 3)):
+        assert backend.checksum(own) != backend.checksum(tensor(backend, other))
+    assert backend.checksum(tensor(backend, values * np.nan)) == -1.0
+
+
 def test_versions_and_settings_are_text_and_numbers(backend: Backend) -> None:
     assert {backend.FRAMEWORK, "numpy"} <= set(backend.versions())
     assert backend.numerics_flags()["default_dtype"] == "float32"

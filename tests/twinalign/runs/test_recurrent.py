@@ -87,7 +87,10 @@ def test_swapped_gates_are_located_and_proven(tmp_path: Path, monkeypatch: pytes
     assert (fault.paddle_layer, fault.phase) == ("lstm", "forward")
     assert fault.explanation is not None
     assert fault.explanation.id == "gate_order"
-    assert fault.explanation.text.endswith("forget, input, cell, output")
+    said, _, edit = fault.explanation.text.partition("; in the port ")
+    assert said.endswith("forget, input, cell, output")
+    # Edits that break the layer leave its weights exchanged: after each of them they are as they were.
+    assert edit.startswith("`(first, second, *rest)` in place of `(second, first, *rest)`, line ")
 
 
 @pytest.mark.slow

@@ -153,7 +153,13 @@ def ordered_edits(
     def of_functions(some: Sequence[Code]) -> list[Edit]:
         found: list[tuple[tuple[float, int], Edit]] = []
         tried = Counter[int]()
+        alone = {id(call): call for code in some for call in _calls_for_effects(code)}
+        changed = {id(call.func.value) for call in alone.values()}
         for edit, (rank, lost) in ranks_of_edits(some, theirs).items():
+            if id(edit.old) in changed and not isinstance(edit.new, ast.Name | ast.Attribute | ast.Subscript):
+                continue  # the statement would change a value that nobody has
+            if id(edit.old) in alone and any(one is edit.new for one in ast.walk(edit.old)):
+                continue  # which leaves the statement out
             if (nodes is None or id(edit.old) in nodes) and (
                 ran is None or ran.may_stand(edit.code, edit.old, edit.new)
             ):
@@ -169,6 +175,14 @@ def ordered_edits(
     near = [code for code in codes if not delays(code) and any(id(node) in far for node in ast.walk(code.tree))]
     yield from of_functions(near)
     yield from of_functions([code for code in codes if code not in near])
+
+
+def _calls_for_effects(code: Code) -> Iterator[Any]:
+    """Calls of methods whose result nothing uses."""
+    for node in code.nodes:
+        call = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            yield call
 
 
 def _keeps(edit: HelperEdit) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from twinalign.backends.protocol import CHECKED_ELEMENTS
+from twinalign.backends.protocol import CHECKED_ELEMENTS, checksum_of
 
 _NOT_SHARED = [getattr(paddle, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") if hasattr(paddle, name)]
 """What numpy cannot be given without a copy."""
@@ -70,8 +70,7 @@ def version(tensor: paddle.Tensor) -> int:
 
 def checksum(tensor: paddle.Tensor) -> float:
     flat = tensor.detach().flatten()
-    total = float(flat[:: max(1, flat.shape[0] // CHECKED_ELEMENTS)].sum())
-    return total if total == total else -1.0
+    return checksum_of(flat[:: max(1, flat.shape[0] // CHECKED_ELEMENTS)].numpy())
 
 
 def assign(tensor: paddle.Tensor, array: np.ndarray) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from twinalign.backends.protocol import CHECKED_ELEMENTS
+from twinalign.backends.protocol import CHECKED_ELEMENTS, checksum_of
 from twinalign.backends.torch.process import device_of
 
 
@@ -59,8 +59,7 @@ def checksum(tensor: torch.Tensor) -> float:
     with torch._C.DisableTorchFunction():  # what watches the calls of a model would make each of these dear
         checked = tensor.detach().flatten()[:: max(1, tensor.numel() // CHECKED_ELEMENTS)]
         is_plain = checked.device.type == "cpu" and checked.dtype in (torch.float32, torch.float64)
-        total = float((checked.resolve_neg().numpy() if is_plain else checked).sum())
-    return total if total == total else -1.0
+        return checksum_of((checked.resolve_neg() if is_plain else checked.double().cpu()).numpy())
 
 
 def assign(tensor: torch.Tensor, array: np.ndarray) -> None:
