@@ -1,4 +1,4 @@
-"""Errors of datasets: paddle's loader without workers leaves them in its thread, and whoever waits for it never ends."""
+"""Errors of datasets: paddle's loader without workers leaves them in its thread, and what waits for it never ends."""
 
 import functools
 from typing import Any
