@@ -171,8 +171,8 @@ def _compare_rank(
     elif comparison.verdict == DIVERGED and _by_rounded_batches(comparison, recordings):
         comparison = _compare_tensors(stage, recordings, description, with_float64=("ref",))
         comparison.notes.append(
-            "each side rounds the batches of the metric to float32 itself, to slightly different numbers, and the "
-            "float64 runs differ by no more than that explains: only float32 is judged"
+            "the batches of the metric differ in the float64 runs, by no more than rounding to float32, and the "
+            "results by no more than that explains: only float32 is judged"
         )
     if comparison.verdict == ALIGNED and not recordings.batches_rounded_by():
         for name, reason in apart_elsewhere(*(recordings.metadata_of(side, "float64") for side in SIDES)):

@@ -14,8 +14,8 @@ from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording, sample_pos
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.cache_pieces import index_of as flat_index
-from twinalign.verdict.precisions import OF_FLOAT32
 from twinalign.verdict.results import Described
+from twinalign.verdict.tolerances import tolerances_of
 
 if TYPE_CHECKING:
     from twinalign.recorder.recorder import Recorder
@@ -101,14 +101,15 @@ class StageRecordings:
     def batches_rounded_by(self) -> float:
         """Greatest relative difference of what entered the sides' models in float64, if rounding to float32 makes it.
 
-        0 where it is the same on both sides, or differs by more.
+        0 where it is the same on both sides, or differs by more than the stage of data passes, whose mean, say, each
+        framework may compute in float32.
         """
         theirs, ours = (self.metadata_of(side, "float64").get("entered", []) for side in SIDES)
         if [len(values) for values in theirs] != [len(values) for values in ours]:
             return 0.0
         pairs = ((np.array(first), np.array(second)) for first, second in zip(theirs, ours, strict=True))
         apart = max((distance(first, second) / (root_mean_square(first) or 1.0) for first, second in pairs), default=0)
-        return apart if apart <= OF_FLOAT32 else 0.0
+        return apart if apart <= max(tolerances_of(np.dtype("float32"))) else 0.0
 
     def metadata_of(self, side: str, dtype: str) -> dict[str, Any]:
         """Metadata of a side in a precision; empty if there is no such recording."""
