@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ from rich.console import Console
 
 from twinalign.causes.registry import Explanation
 from twinalign.errors import InputError
-from twinalign.processes.side_process import ChildError
+from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.recorder import recorder
 from twinalign.recorder.recorder import RunSettings
+from twinalign.recorder.worker import Worker
 from twinalign.reports.fault_facts import remarks
 from twinalign.search import locator
 from twinalign.search.faults import Fault, each_once
@@ -90,6 +94,23 @@ def test_a_search_that_fails_in_one_part_goes_on_in_the_others(monkeypatch: pyte
     assert (found.verdict, int(found.exit_code)) == ("inconclusive", 3)
     text = "net could not be searched: the ref side crashed while searching: KeyError: 'x'"
     assert remarks(found.to_json()) == [text]
+
+
+def test_a_process_that_dies_in_one_part_begins_again_for_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def die(processes: Any, *_: Any, **__: Any) -> Any:
+        os.kill(processes["ref"].pid, signal.SIGKILL)
+        while True:
+            processes["ref"].call(Worker.describe)
+
+    monkeypatch.setattr(recorder, "SideProcess", SideProcess)  # a fork would not begin again
+    monkeypatch.setattr(locator, "locate_layers", die)
+    case = f"{Path(__file__).with_name('metric_case.py')}:Outputs"
+    found = locate(RunSettings(case, tmp_path / "out", options={"fault": "metric_top_k"}))
+    (why,) = found.not_searched.values()
+    assert "killed by SIGKILL" in why
+    assert [fault.reference_layer for fault in found.faults] == ["metric"]
 
 
 def test_places_are_told_before_their_causes_are_sought_and_a_spent_budget_is_said(tmp_path: Path) -> None:

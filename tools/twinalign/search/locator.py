@@ -325,13 +325,14 @@ class Locator:
 
     @contextlib.contextmanager
     def _noting(self, result: LocateResult, part: str) -> Iterator[None]:
-        """Go on without this part if the search in it fails; a process that has died ends the search."""
+        """Go on without this part if the search in it fails; a process that cannot begin again ends the search."""
         try:
             yield
         except NotSearchedError as error:
             result.not_searched[part] = str(error)
         except ChildError as error:
-            if error.died:
+            processes = self._recorder.processes.values()
+            if error.died and not all(process.alive or process.revive() for process in processes):
                 raise
             result.not_searched[part] = str(error)
             if error.place and not error.own:
