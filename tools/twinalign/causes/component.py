@@ -8,6 +8,7 @@ import abc
 import contextlib
 import dataclasses
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from twinalign.replay.aligned_code import Code
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.function_edits import told_with_edit
+from twinalign.replay.guarded import LONGEST, bounded
 from twinalign.replay.lines_of_components import lines_of_component
 from twinalign.replay.noted_expressions import keep_run
 from twinalign.replay.port_code import PORT_CODE
@@ -160,11 +162,12 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
         `Explanation.to_json`; None where none is proven. `stopped`: what was not tried and why, else None. `left`:
         seconds for further causes.
     """
-    found, stopped, wrong = None, None, wrong_names(component)
+    found, stopped, wrong, began = None, None, wrong_names(component), time.process_time()
     if wrong and not repeats(component):
         stopped = "no cause can be tried: the reference's component gives something else when it runs again"
     elif wrong:
-        with BUDGET.of_one():
+        seconds = LONGEST + 2 * (time.process_time() - began)  # it has run twice
+        with BUDGET.of_one(), replaced(component, "run", bounded(component.run, seconds)):
             causes = {(c.id, c.find): c for phase in filter(component.tries, phases) for c in known_causes(phase)}
             examined = _ExaminedComponent(component, causes.values())
             found = prove(examined, BUDGET)
@@ -233,8 +236,7 @@ def repeats(component: Component) -> bool:
 
 def fitted(component: Component, make: Callable[[float], Variant], start: float) -> Iterator[Variant]:
     """The variant whose constant fits the port best (Gauss-Newton from `start`); none if the reference does not run."""
-    value = fitting_number(lambda value: _residual(component, make(value)), start) if component.fits else None
-    if value is not None:
+    if component.fits and (value := fitting_number(lambda value: _residual(component, make(value)), start)) is not None:
         yield make(value)
 
 

@@ -23,7 +23,7 @@ def initial_edits(
     parameters: Sequence[str],
     sources: Mapping[str, Source],
 ) -> Iterator[Edit | None]:
-    """Edits for one layer, the likeliest first: where it is built, where its parameters or initialisers are made.
+    """Edits for one layer, the likeliest first: where it is built, or where its parameters are made.
 
     Args:
         remedies: leaf of a tensor's name (`weight`) -> the initialiser to write, a call of `paddle.nn.initializer`.
@@ -41,11 +41,24 @@ def initial_edits(
         if built is not None and len(values) == len(remedies):
             yield sources[file].edit(built, with_arguments(built, values, parameters))
     for leaf, remedy in remedies.items():
-        files = dict.fromkeys(span[0] for span in (*place["constructor"], *place["around"]))
-        for file in files:
+        for file in _files(place):
             yield from _of_parameter(sources[file], leaf, remedy, place["constructor"])
-        for file in files:
+
+
+def edits_of_initializers(
+    remedies: Mapping[str, str], place: Mapping[str, Any], sources: Mapping[str, Source]
+) -> Iterator[Edit | None]:
+    """Each initialiser in the files of a layer exchanged for a remedy, which may be those of other layers.
+
+    First come those in lines that name the parameter. Arguments as of `initial_edits`.
+    """
+    for leaf, remedy in remedies.items():
+        for file in _files(place):
             yield from _of_initializers(sources[file], leaf, remedy)
+
+
+def _files(place: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(span[0] for span in (*place["constructor"], *place["around"])))
 
 
 def _of_parameter(source: Source, leaf: str, remedy: str, spans: Sequence[Sequence[Any]]) -> Iterator[Edit | None]:
@@ -61,7 +74,6 @@ def _of_parameter(source: Source, leaf: str, remedy: str, spans: Sequence[Sequen
 
 
 def _of_initializers(source: Source, leaf: str, remedy: str) -> Iterator[Edit | None]:
-    """Each initialiser that the file makes exchanged for this one; first those in lines that name the parameter."""
     calls = [call for call in source.calls(1, source.text.count("\n") + 1) if name_of(call) in _INITIALIZERS]
     lines = source.text.split("\n")
     calls.sort(key=lambda call: leaf not in lines[source.span(call)[0] - 1])

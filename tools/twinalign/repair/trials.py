@@ -14,7 +14,6 @@ from twinalign.files.recordings import Recording, read_metadata
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recording_plan import forget_port
 from twinalign.recorder.run_settings import RunSettings
-from twinalign.repair.initial_faults import initial_faults
 from twinalign.repair.unconverted import edits_of_rename
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
@@ -116,9 +115,6 @@ class Trials:
         result = run(settings, self._progress, kept=self._kept, report=False)
         located = result.located.faults if result.located is not None else []
         faults = [fault.to_json() for fault in located if "accepted" not in fault.evidence]
-        if locate and result.initial is not None and result.initial.counts and result.initial.differences:
-            settings = dataclasses.replace(settings, out=self._folder / "places")
-            faults += initial_faults(result.initial, settings, self._progress, self._kept)
         return Attempt(result, faults)
 
     def edits_of_rename(self) -> list[Edit]:

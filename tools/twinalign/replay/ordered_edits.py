@@ -14,7 +14,7 @@ from typing import Any
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
-from twinalign.replay.guarded import guarded
+from twinalign.replay.guarded import LONGEST, guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
 from twinalign.replay.module_constants import ConstantEdit
 from twinalign.replay.noted_expressions import in_scope
@@ -23,9 +23,6 @@ from twinalign.replay.running_functions import Ran, nodes_that_ran
 from twinalign.replay.slices import FAR
 from twinalign.replay.small_edits import number_of
 from twinalign.replay.statement_edits import statement_edits
-
-_LONGEST = 5.0
-"""Seconds of processor time that code with an edit in it may take."""
 
 _AGAIN_AT_LEAST = 1.0
 """Seconds of processor time for an edit that says more than one that is found."""
@@ -102,7 +99,7 @@ def edited(edit: Edit) -> Iterator[None]:
     """Inside the block the function runs with the edit, within bounds; an edit may be no code."""
     made = compiled(edit.edited, {})
     with contextlib.ExitStack() as stack:
-        stack.enter_context(guarded(_LONGEST))
+        stack.enter_context(guarded(LONGEST))
         if isinstance(edit, ConstantEdit):
             for function in edit.functions:
                 stack.enter_context(in_scope(function, edit.name, edit.value))

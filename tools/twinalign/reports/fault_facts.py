@@ -11,6 +11,9 @@ from twinalign.reports.shown_values import figure, figures, legible
 
 _SHOWN = 4
 _SHOWN_CURVES = 8
+_MOST_OTHERS = 2
+"""Other edits that fit as well, which all stand in the evidence."""
+_MOST_MEASURED = 4
 _SIDE = {"ref": "the reference", "paddle": "the port"}
 _RETURNING = {"(loss)": "loss", "(forward)": "the model"}
 _PARAMETRISED = ".parametrizations."
@@ -205,10 +208,19 @@ def some(names: Sequence[str]) -> str:
 
 def _of_other_causes(cause: Mapping[str, Any]) -> list[str]:
     proof = cause.get("evidence", {})
-    lines = [f"fits as well, though other inputs would tell them apart: {text}" for text in proof.get("rivals", [])]
     # Of the cause's line with others that do nothing, the sentence is the cause's own.
     alike = [text for text in dict.fromkeys(proof.get("alike", [])) if text != cause.get("text")]
-    return lines + [f"gives the same, on other inputs as well: {text}" for text in alike]
+    rivals = proof.get("rivals", [])
+    return [
+        *_first("fits as well, though other inputs would tell them apart: ", rivals),
+        *_first("gives the same, on other inputs as well: ", alike),
+    ]
+
+
+def _first(said: str, texts: Sequence[str], most: int = _MOST_OTHERS) -> list[str]:
+    """A line for each of the first few texts, and one that counts the others."""
+    more = [f"… and {len(texts) - most} more"] if len(texts) > most else []
+    return [said + text for text in texts[:most]] + more
 
 
 def _of_lines(inside: Mapping[str, Any]) -> list[str]:
@@ -268,10 +280,11 @@ def _of_data(evidence: Mapping[str, Any]) -> list[str]:
 def _of_metric(evidence: Mapping[str, Any]) -> list[str]:
     parts = str(evidence.get("parts", "part # of the samples"))
     pairs = {name: figures(value.get("ref"), value.get("paddle")) for name, value in evidence.get("values", {}).items()}
-    return [
+    said = [
         f"{_measured(name, parts)}: {reference} in the reference, {port} in the port"
         for name, (reference, port) in pairs.items()
     ]
+    return _first("", said, _MOST_MEASURED)
 
 
 def _measured(name: str, parts: str) -> str:

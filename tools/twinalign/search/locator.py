@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.errors import ExitCode, InputError
+from twinalign.errors import ExitCode
 from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
 from twinalign.files.recordings import save_npz
@@ -373,11 +373,6 @@ def locate(
         InputError: the settings, the case or its data are invalid.
         SideCrashError: the process of a side died, or the case's own code raised.
     """
-    if settings.stages and not set(settings.stages) - {INITIAL}:
-        raise InputError(
-            f"locate --stages {INITIAL}: initial weights belong to no layer that could run alone; "
-            f"twinalign run --stages {INITIAL} names each tensor that differs, and what to write"
-        )
     # The two sides work in turns here, so each may use every processor.
     recorder = Recorder(dataclasses.replace(settings, sequential=settings.ranks == 1), progress, kept)
     with recorder.running() as weights:
@@ -388,6 +383,10 @@ def locate(
             if of_ranks is not None and of_ranks.explanation is not None:
                 return LocateResult(recorder.description["name"], [of_ranks])
         result = Locator(recorder, weights, progress).locate(settings.stages, explain)
+        if INITIAL in settings.stages or (not settings.stages and recorder.description[INITIAL]):
+            from twinalign.search.initial import locate_initial  # here: LibCST takes long to import
+
+            result.add(locate_initial(recorder, weights), recorder.description["accept"])
         # One process alone is right, and no known cause explains the ranks.
         if of_ranks is not None and not result.faults:
             result.faults.append(of_ranks)

@@ -17,8 +17,8 @@ from twinalign.stages.metric import VARIATIONS
 METRIC = "metric"
 _SECONDS = 1.0
 """An evaluation that takes longer is not repeated where its numbers are right, and less often where they are not."""
-_MORE = 4 * VARIATIONS
-"""So many models tell edits of a count apart, such as an accuracy of a few samples."""
+_FEW = 3
+"""So many models are evaluated then."""
 
 
 def locate_metric(context: ComponentContext) -> list[Fault]:
@@ -37,7 +37,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
     wrong = differing(results["ref"], results["paddle"])
     if answer["whole"] and (context.explain if wrong else answer["seconds"] <= _SECONDS):
         # One or two accuracies prove little, so more models are evaluated.
-        variations = _MORE if answer["seconds"] <= _SECONDS else VARIATIONS
+        variations = VARIATIONS if answer["seconds"] <= _SECONDS else _FEW
         answer, results = _record(context, weights, paths, variations)
         wrong = differing(results["ref"], results["paddle"])
     faults = []

@@ -96,11 +96,17 @@ def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
 
 
 def _not_as_recorded(recorded: Mapping[str, np.ndarray], path: Path) -> str:
-    """How the curves in a file of `record_curves` differ from those recorded before, by more than rounding."""
+    """How the curves in a file of `record_curves` differ from those recorded before, by more than rounding.
+
+    What a training measures at its end is another value after fewer steps.
+    """
     here, moved = read_curves(path)
     floors = floors_of(here, moved)
+    steps, as_long = (max(map(len, curves.values()), default=0) for curves in (here, recorded))
     for name in [name for name in here if name in recorded]:
         both = min(len(here[name]), len(recorded[name]))
+        if len(here[name]) < steps != as_long:
+            both = min(both, len(here[name]) - 1)
         apart = np.flatnonzero(~(np.abs(here[name][:both] - recorded[name][:both]) <= floors.get(name, 0.0)))
         if len(apart):
             values = (f"{curves[name][apart[0]]:.6g}" for curves in (here, recorded))

@@ -20,9 +20,9 @@ from twinalign.stages.few_numbers import move_weights, repeat_few_numbers
 
 _MOST_ENTERED = 64
 """Tensors that enter the model after which no other call is looked at."""
-VARIATIONS = 3
+VARIATIONS = 12
 """On so many other values a metric is measured as well: one or two accuracies prove little."""
-_SECONDS = 2.0
+_SECONDS = 1.0
 """After so many no other model is evaluated for that."""
 
 
@@ -81,7 +81,7 @@ def _elsewhere(context: StageContext) -> Iterator[dict[str, float]]:
 
 def rolled(count: int) -> list[np.ndarray]:
     """Orders of the labels of so many samples in which each sample has another's."""
-    return [np.roll(np.arange(count), shift) for shift in range(1, VARIATIONS + 1)] if count > VARIATIONS else []
+    return [np.roll(np.arange(count), shift) for shift in range(1, min(VARIATIONS, count - 1) + 1)]
 
 
 def parameters_of(backend: Backend, names: CanonicalNames, model: Any) -> dict[str, np.ndarray]:

@@ -313,7 +313,7 @@ def _cause(
 ) -> str | None:
     """The id of the mistake that turns the reference's initialiser into the port's; None where the draws leave it open.
 
-    Families differ where none has the shape of both sides' values.
+    Families differ where none has the shape of both sides' values, or none with numbers that fit.
     """
     wanted, found = known
     if _is_paddle_default(layer, shape, second, {one.name for one in found}):
@@ -329,7 +329,9 @@ def _cause(
     if first.is_table or second.is_table:
         kinds = {(True, True): "initial_table_differs", (True, False): "initial_value_random"}
         return kinds.get((first.is_table, second.is_table), "initial_value_constant")
-    apart = "initializer_family_differs" if all(families) and not families[0] & families[1] else None
+    fitted = [{one.family for one in side} for side in known]
+    differ = any(all(both) and not both[0] & both[1] for both in (families, fitted))
+    apart = "initializer_family_differs" if differ else None
     if not wanted or not found:
         return apart
     one, other = wanted[0], found[0]

@@ -139,10 +139,12 @@ def _candidates(values: np.ndarray, shape: Sequence[int], weight_shape: Sequence
     centre = 0.0 if abs(mean) < 6.0 * deviation / math.sqrt(values.size) else float(f"{mean:.2g}")
     for digits in range(1, _WRITABLE_DIGITS + 1):
         std, uncut, bound = (float(f"{deviation * factor:.{digits}g}") for factor in (1.0, _UNCUT, math.sqrt(3.0)))
-        called = f"Normal({centre:g}, {std:g})"
-        yield Initializer(f"normal, deviation {std:g}", "normal", std, called, mean=centre, digits=digits)
-        called = f"Uniform({centre - bound:g}, {centre + bound:g})"
-        yield Initializer(f"uniform within ±{bound:g}", "uniform", bound, called, mean=centre, digits=digits)
+        called, name = f"Normal({centre:g}, {std:g})", f"normal, deviation {std:g}"
+        name += f", mean {centre:g}" if centre else ""
+        yield Initializer(name, "normal", std, called, mean=centre, digits=digits)
+        low, high = f"{centre - bound:g}", f"{centre + bound:g}"
+        name = f"uniform from {low} to {high}" if centre else f"uniform within ±{bound:g}"
+        yield Initializer(name, "uniform", bound, f"Uniform({low}, {high})", mean=centre, digits=digits)
         called = f"TruncatedNormal({centre:g}, {uncut:g}, a={centre - 2 * uncut:g}, b={centre + 2 * uncut:g})"
         name = f"normal, deviation {uncut:g}, truncated at 2 deviations"
         yield Initializer(name, "truncated normal", uncut, called, 2.0 * uncut, centre, digits)

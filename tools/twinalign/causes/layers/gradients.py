@@ -71,7 +71,6 @@ def gradient_not_stopped(subject: LayerSubject) -> Iterator[Variant]:
 
 @contextlib.contextmanager
 def _trained(module: Any, names: Iterable[str]) -> Iterator[None]:
-    """Train some frozen parameters inside the block."""
     with contextlib.ExitStack() as stack:
         for parameter in map(module.get_parameter, names):
             stack.callback(parameter.requires_grad_, parameter.requires_grad)

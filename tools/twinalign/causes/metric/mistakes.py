@@ -21,7 +21,6 @@ Given = tuple[Outputs, np.ndarray]
 
 
 def _each(change: Callable[[float], float]) -> Callable[[Numbers], Numbers]:
-    """Change every lone number."""
     return lambda numbers: {n: np.asarray(change(float(v))) if v.ndim == 0 else v for n, v in numbers.items()}
 
 
