@@ -66,14 +66,15 @@ class _Names:
             names = list[tuple[types.ModuleType, str]]()
             if isinstance(module, types.ModuleType):
                 names = [(module, name) for name, held in vars(module).items() if held is function]
-            if not isinstance(module, types.ModuleType) or _is_installed(key):
+            if not isinstance(module, types.ModuleType) or is_installed(key):
                 self._searched.add(key)
                 self._names += names
             found += names
         return found
 
 
-def _is_installed(key: str) -> bool:
+def is_installed(key: str) -> bool:
+    """Whether a module of this name is Python's, a package's or twinalign's own, and not the user's."""
     package = key.partition(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None) or ""
     return package in sys.stdlib_module_names or file.startswith(_INSTALLED)

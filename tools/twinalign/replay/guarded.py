@@ -1,4 +1,4 @@
-"""Bounds for code that may run for ever, or ask for more memory than there is: code with an edit in it."""
+"""Bounds for code that may run for ever, ask for more memory than there is, or change modules: with an edit in it."""
 
 import contextlib
 import functools
@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from twinalign.replay.module_containers import containers_kept
+
 _SECONDS, _BYTES = 2.0, 1 << 30
 LONGEST = 5.0
 """Seconds of processor time that a component with an edit in it may take, beside what it takes as it is."""
@@ -16,7 +18,10 @@ _AT_ONCE = 1e-3
 
 @contextlib.contextmanager
 def guarded(seconds: float = _SECONDS, more_bytes: int = _BYTES) -> Iterator[None]:
-    """Inside the block more processor time than this raises TimeoutError, and more memory MemoryError."""
+    """Inside the block more processor time than this raises TimeoutError, and more memory MemoryError.
+
+    What is changed in containers of the user's modules is undone at its end.
+    """
 
     def stop(*given: Any) -> None:
         raise TimeoutError
@@ -32,7 +37,8 @@ def guarded(seconds: float = _SECONDS, more_bytes: int = _BYTES) -> Iterator[Non
     try:
         if is_main:
             signal.setitimer(signal.ITIMER_VIRTUAL, most_seconds)
-        yield
+        with containers_kept():
+            yield
     finally:
         if is_main:
             taken = most_seconds - signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)[0]
