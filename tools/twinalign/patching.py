@@ -76,7 +76,9 @@ class _Names:
 def is_installed(key: str) -> bool:
     """Whether a module of this name is Python's, a package's or twinalign's own, and not the user's."""
     package = key.partition(".")[0]
-    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    module = sys.modules.get(package)
+    # A package without a file of its own has folders.
+    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
     return package in sys.stdlib_module_names or file.startswith(_INSTALLED)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinalign.edits.initial_weights import initial_edits
+from twinalign.edits.initial_weights import edits_of_initializers, initial_edits
 from twinalign.edits.source import Source, applied
 
 REMEDIES = {"weight": "paddle.nn.initializer.Normal(0, 0.02)", "bias": "paddle.nn.initializer.Constant(0)"}
@@ -17,7 +17,11 @@ def made(text: str, remedies=REMEDIES, call: str = "nn.Linear(", parameters=PARA
         if call and call in one:
             calls.append(["port.py", line, one.index(call), line, one.rindex(")") + 1])
     place = {"calls": calls, "constructor": [["port.py", 1, len(lines)]], "around": []}
-    edits = initial_edits(remedies, place, parameters, {"port.py": source})
+    sources = {"port.py": source}
+    edits = [
+        *initial_edits(remedies, place, parameters, sources),
+        *edits_of_initializers(remedies, place, sources),
+    ]
     return [applied(text, [edit]) for edit in edits if edit is not None]
 
 

@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from twinalign.causes.registry import Explanation
-from twinalign.errors import InputError
 from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.recorder import recorder
 from twinalign.recorder.recorder import RunSettings
@@ -23,6 +22,49 @@ from twinalign.search.faults import Fault, each_once
 from twinalign.search.locator import locate
 from twinalign.terminal import show
 
+STARTING = """
+import numpy as np
+
+from twinalign import Case
+
+
+class Starting(Case):
+    def reference(self):
+        import torch
+
+        class Table(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("codes", torch.randn(32, 16))
+
+            def forward(self, x):
+                return x @ self.codes
+
+        return torch.nn.Sequential(Table())
+
+    def reproduced(self):
+        import paddle
+        from paddle import nn
+
+        zeros = paddle.ParamAttr(initializer=nn.initializer.Constant(0.0))
+
+        class Table(nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("codes", paddle.rand([32, 16]))
+
+            def forward(self, x):
+                return x @ self.codes
+
+        return nn.Sequential(Table())
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((2, 32)).astype(np.float32)}
+
+
+class Counting(Starting):
+    initial = True
+"""
 NORM = Explanation("batch_norm_momentum+running_variance_biased", "another momentum")
 
 
@@ -151,12 +193,16 @@ def test_a_port_that_raises_is_told_once_with_the_first_other_shape(
     assert last == f"branches: no layer could be judged, since the port crashes at {case}:{line}"
 
 
-def test_initial_weights_are_named_by_run(tmp_path: Path) -> None:
-    case = f"{Path(__file__).with_name('pairs.py')}:EvaluatingEpsilon"
-    with pytest.raises(InputError) as caught:
-        locate(RunSettings(case, tmp_path / "out", stages=("initial",)))
-    assert str(caught.value) == (
-        "locate --stages initial: initial weights belong to no layer that could run alone; twinalign run --stages "
-        "initial names each tensor that differs, and what to write"
-    )
-    assert not (tmp_path / "out").exists()
+def test_initial_weights_are_faults_where_they_count_or_are_asked_for(tmp_path: Path) -> None:
+    case = tmp_path / "case.py"
+    case.write_text(STARTING, encoding="utf-8")
+    for stages, name in ((("initial",), "Starting"), ((), "Counting")):
+        (fault,) = locate(RunSettings(f"{case}:{name}", tmp_path / name, stages=stages)).faults
+        assert (fault.reference_layer, fault.paddle_layer, fault.phase) == ("0", "0", "initial")
+        assert fault.explanation is not None
+        assert fault.explanation.id == "initializer_family_differs"
+        assert fault.explanation.text.endswith("uniform from 0 to 1 in the port")
+        # The initialiser of the file is another layer's: exchanging it is for `fix` to try.
+        assert fault.edit is None
+        assert [edit["before"] for edit in fault.reference_edits] == ["nn.initializer.Constant(0.0)"]
+    assert locate(RunSettings(f"{case}:Starting", tmp_path / "Starting")).faults == []

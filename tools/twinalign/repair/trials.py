@@ -114,6 +114,11 @@ class Trials:
         )
         result = run(settings, self._progress, kept=self._kept, report=False)
         located = result.located.faults if result.located is not None else []
+        if locate and result.initial is not None and result.initial.counts and result.initial.differences:
+            from twinalign.search.locator import locate as search  # here: most trials need none
+
+            settings = dataclasses.replace(settings, stages=(INITIAL,))
+            located = [*located, *search(settings, self._progress, kept=self._kept).faults]
         faults = [fault.to_json() for fault in located if "accepted" not in fault.evidence]
         return Attempt(result, faults)
 

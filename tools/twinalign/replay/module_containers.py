@@ -47,7 +47,7 @@ def _held() -> Iterator[Any]:
             if type(value) in (list, dict, set):
                 yield value
             elif isinstance(value, type) and value.__module__ == module.__name__:
-                yield from (inner for inner in vars(value).values() if type(inner) in (list, dict, set))
+                yield from (inner for inner in list(vars(value).values()) if type(inner) in (list, dict, set))
 
 
 def _is_plain(value: Any, left: list[int]) -> bool:

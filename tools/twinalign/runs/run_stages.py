@@ -87,12 +87,10 @@ def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunRes
     result.not_checked = not_checked(recorder.description, tuple(result.stages))
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
     wrong = tuple(stage for stage, comparison in result.stages.items() if comparison.verdict != ALIGNED)
-    starts_otherwise = result.initial is not None and result.initial.counts and bool(result.initial.differences)
-    if settings.locate and (
-        starts_otherwise
-        or any(result.stages[stage].verdict == DIVERGED or stage in result.unmatched for stage in wrong)
+    if settings.locate and any(
+        result.stages[stage].verdict == DIVERGED or stage in result.unmatched for stage in wrong
     ):
-        _search(recorder, (*wrong, INITIAL) if starts_otherwise else wrong, result, kept)
+        _search(recorder, wrong, result, kept)
     _decide_unmatched(result)
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
@@ -108,16 +106,14 @@ def _search(recorder: Recorder, wrong: Sequence[str], result: RunResult, kept: K
     """
     from twinalign.search.locator import SEARCHED_STAGES, locate  # here: most runs find nothing wrong
 
-    if recorder.without_float64 and wrong[0] != INITIAL:
+    if recorder.without_float64:
         result.stages[wrong[0]].notes.append("no search for faults: layers are compared in float64")
-    elif set(wrong) & {*SEARCHED_STAGES, INITIAL}:
+    elif set(wrong) & set(SEARCHED_STAGES):
         settings = dataclasses.replace(recorder.settings, stages=tuple(wrong))
         try:
             result.located = locate(settings, recorder.progress, kept=kept)
         except SideCrashError as error:  # the verdict stands without it
-            compared = result.stages.get(wrong[0]) or result.initial
-            if compared is not None:
-                compared.notes.append(f"the search for faults failed: {error}")
+            result.stages[wrong[0]].notes.append(f"the search for faults failed: {error}")
 
 
 def _decide_unmatched(result: RunResult) -> None:
