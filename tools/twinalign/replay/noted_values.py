@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -16,8 +16,11 @@ from twinalign.replay.code_lines import Function, Print, function_of_code, is_ow
 _SAMPLES = 16
 _MOST_CALLS = 4
 """Of a function, whose names may have other values in each."""
+_OF_LAYERS = "_parameters", "_buffers"
+"""Attributes that hold the tensors of a layer of either framework."""
 Values = dict[str, list[Print]]
-"""Name, or attribute of an object as `self.name` → what it was at the end of each of the first calls."""
+"""Name, or attribute of an object as `self.name` → what it was at the end of each of the first calls; a parameter or
+buffer of a layer, at the beginning."""
 
 
 def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None = None) -> dict[CodeType, Values]:
@@ -28,16 +31,19 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
     found: dict[CodeType, Values] = {}
     calls = Counter[CodeType]()
 
+    def note(code: CodeType, named: Iterable[tuple[str, Any]]) -> None:
+        known = found.setdefault(code, {})
+        for name, value in named:
+            if (made := _print(value)) is not None and made not in known.setdefault(name, []):
+                known[name].append(made)
+
     def at_end(frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
         if event == "return" and calls[code] < _MOST_CALLS:
             calls[code] += 1
             held = getattr(frame.f_locals.get("self"), "__dict__", {})
-            known = found.setdefault(code, {})
             attributes = ((f"self.{one}", held[one]) for one in held if not one.startswith("_"))
-            for name, value in (*frame.f_locals.items(), *attributes):
-                if (made := _print(value)) is not None and made not in known.setdefault(name, []):
-                    known[name].append(made)
+            note(code, (*frame.f_locals.items(), *attributes))
         return at_end
 
     def enter(frame: FrameType, event: str, argument: Any) -> Any:
@@ -46,6 +52,10 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
         if functions is not None and frame.f_code not in functions:
             functions[frame.f_code] = function_of_code(frame.f_code, frame.f_globals)
         frame.f_trace_lines = False
+        if calls[frame.f_code] < _MOST_CALLS:
+            held = getattr(frame.f_locals.get("self"), "__dict__", {})
+            tensors = (held[name] for name in _OF_LAYERS if isinstance(held.get(name), dict))
+            note(frame.f_code, [(f"self.{name}", value) for one in tensors for name, value in one.items()])
         return at_end
 
     with contextlib.nullcontext() if sys.gettrace() is not None else tracing(enter):

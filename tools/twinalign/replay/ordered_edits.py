@@ -69,7 +69,7 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
     for edit in breaking_last():
         if time.process_time() > until:
             break
-        if best is Fit.ALL and isinstance(edit, Graft):
+        if best is Fit.ALL and isinstance(edit, Graft) and not _is_part(edit, found):
             continue
         fits = fit(edit)
         if fits is Fit.BROKEN and type(edit) is HelperEdit and not _keeps(edit):
@@ -180,6 +180,14 @@ def _calls_for_effects(code: Code) -> Iterator[Any]:
         call = node.value if isinstance(node, ast.Expr) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             yield call
+
+
+def _is_part(edit: Graft, found: Edit | None) -> bool:
+    """Whether an edit is of a part of what another one is of, and takes less in its place."""
+    if not isinstance(found, Graft) or edit.old is found.old:
+        return False
+    lengths = [len(ast.unparse(one.new)) for one in (edit, found)]
+    return lengths[0] < lengths[1] and any(one is edit.old for one in ast.walk(found.old))
 
 
 def _keeps(edit: HelperEdit) -> bool:

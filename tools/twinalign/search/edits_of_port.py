@@ -1,5 +1,6 @@
 """Looks for the edit of the port's own code that mends a layer, where no cause in the reference gives what it gives."""
 
+import ast
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,9 @@ _STOPPED = "gradient_stopped"
 _SECONDS, _SECONDS_IF_PROVEN, _SECONDS_IF_NAMED = 10.0, 4.0, 2.0
 """For the edits of one layer or component; if a cause is proven, only the port's line is to be found, which says little
 more where the cause has a name."""
+_LEFT_OUT = "left out"
+"""What sentences say of a step that the port lacks."""
+_OPERATIONS = ast.Call | ast.BinOp | ast.UnaryOp
 _KEYS = (("edited", "edited backward"), ("edited again", "edited again backward"))
 """Under which the reference keeps its passes on each draw."""
 _PASSES = [key for keys in _KEYS for key in keys]
@@ -212,7 +216,8 @@ def with_edit(known: Explanation | None, found: Mapping[str, Any], phase: str, f
     proof = {"lines_of_port": found["lines_of_port"], "helper_edit": found["edit"]}
     if known is not None and "is_place" in found:  # which says less
         return dataclasses.replace(known, evidence={"lines_of_port": found["lines_of_port"]} | known.evidence)
-    if known is not None and (known.id == _RATES or not is_open(known)):
+    is_named = known is not None and (known.id == _RATES or not is_open(known))
+    if known is not None and is_named and not (_LEFT_OUT in known.text and _exchanges(found["edit"])):
         return Explanation(known.id, f"{known.text}; in the port {found['text']}", evidence={**known.evidence, **proof})
     said = next(cause.text for cause in known_causes(phase) if cause.id == _LINE)
     return Explanation(_LINE, form.format(said, found["text"]), evidence=proof)
@@ -222,12 +227,24 @@ def seconds_for(known: Explanation | None) -> float:
     """How long to look for an edit, at most."""
     if known is None or known.id in _NO_LINE or known.id.startswith(_LINE):
         return _SECONDS
-    return _SECONDS_IF_PROVEN if is_open(known) else _SECONDS_IF_NAMED
+    return _SECONDS_IF_PROVEN if is_open(known) or _LEFT_OUT in known.text else _SECONDS_IF_NAMED
 
 
 def lacks_line(known: Explanation | None) -> bool:
-    """Whether a line of the port is to be sought, beside a cause with a name as well."""
-    return is_open(known) or (known is not None and "lines_of_port" not in known.evidence)
+    """Whether a line of the port is to be sought, beside a cause with a name as well.
+
+    What a cause says is left out may be there, in another form with the same effect.
+    """
+    return is_open(known) or (known is not None and ("lines_of_port" not in known.evidence or _LEFT_OUT in known.text))
+
+
+def _exchanges(edit: Mapping[str, Any]) -> bool:
+    """Whether the port has as many operations there as with the edit, so that it leaves none out."""
+    try:
+        ours, theirs = (ast.walk(ast.parse(str(edit[key]).strip())) for key in ("before", "after"))
+    except (KeyError, SyntaxError):
+        return False
+    return sum(isinstance(one, _OPERATIONS) for one in ours) >= sum(isinstance(one, _OPERATIONS) for one in theirs)
 
 
 def is_open(known: Explanation | None) -> bool:
