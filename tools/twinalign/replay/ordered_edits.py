@@ -155,7 +155,7 @@ def ordered_edits(
         for edit, (rank, lost) in ranks_of_edits(some, theirs).items():
             if id(edit.old) in changed and not isinstance(edit.new, ast.Name | ast.Attribute | ast.Subscript):
                 continue  # the statement would change a value that nobody has
-            if id(edit.old) in alone and any(one is edit.new for one in ast.walk(edit.old)):
+            if id(edit.old) in alone and ast.dump(edit.new) in map(ast.dump, ast.walk(edit.old)):
                 continue  # which leaves the statement out
             if (nodes is None or id(edit.old) in nodes) and (
                 ran is None or ran.may_stand(edit.code, edit.old, edit.new)
