@@ -110,6 +110,24 @@ def test_a_line_that_a_cause_of_a_layer_stands_in_is_not_told_again(phase: str, 
 
 
 @pytest.mark.parametrize(
+    ("said", "first", "count"),
+    [
+        ("(`build`, line 12 of port.py, as a whole in place of `build`, line 11 of other.py)", 12, 1),
+        ("(`build`, line 12 of port.py, as a whole in place of `build`, line 11 of other.py)", 20, 2),
+        ("(`b` in place of `a`, line 12 of port.py)", 12, 2),
+    ],
+)
+def test_a_training_with_the_function_of_a_wrong_optimizer_is_no_other_fault(said: str, first: int, count: int) -> None:
+    optimizer = Fault("optimizer", "optimizer", "optimizer", Explanation("learning_rate_of_some", "another rate"))
+    optimizer.evidence["source"] = [("/a/port.py", first, first + 4)]
+    training = of_training("line_of_port")
+    assert training.explanation is not None
+    lines = {"lines_of_port": [("port.py", 12, 17)]}
+    training.explanation = Explanation("line_of_port", f"a line computes something else {said}", evidence=lines)
+    assert len(each_once([optimizer, training])) == count
+
+
+@pytest.mark.parametrize(
     ("cause", "layer", "explanation", "count"),
     [
         ("training_batch_norm_momentum", "norm", NORM, 1),

@@ -13,6 +13,8 @@ LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
 _OF_FLOAT32 = 1e-6
 """Relative: what float32 leaves of a constant that a constructor has made, in the values computed with it."""
+_AS_A_WHOLE = ", as a whole "
+"""What is said of a function that differs somewhere."""
 _CLEARLY_MORE = 1e3
 
 _NO_BRACKETS = str.maketrans("", "", ":()")
@@ -103,9 +105,16 @@ def _shows_there(other: Fault, fault: Fault) -> bool:
             return True
         if (lines := _lines_of(fault)) and lines <= _lines_of(other):
             return True
+        if _AS_A_WHOLE in fault.explanation.text and other.phase == "optimizer" and lines & _functions_of(other):
+            return True
     if cause == "training_batch_norm_momentum":
         return other.explanation is not None and "batch_norm_momentum" in other.explanation.id.split("+")
     return cause in ("training_rates", "training_rate", "warmup_missing") and other.reference_layer == "schedule"
+
+
+def _functions_of(fault: Fault) -> set[tuple[str, int]]:
+    """File name and first line of the port's functions that a component runs, once they are known."""
+    return {(Path(file).name, first) for file, first, _ in fault.evidence.get("source", ())}
 
 
 def _lines_of(fault: Fault) -> set[tuple[str, int]]:

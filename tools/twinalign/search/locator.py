@@ -157,6 +157,7 @@ class Locator:
             from twinalign.edits.suggestions import suggestion  # here: LibCST takes long to import
 
             self._propose_edits(result)
+            result.faults = each_once(result.faults)  # whose functions are known now
             for fault in result.faults:
                 fault.suggestion = "" if is_accepted(fault) else suggestion(fault.to_json())
         return result
