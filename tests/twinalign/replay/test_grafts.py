@@ -177,3 +177,39 @@ def test_what_an_edit_takes_from_the_reference_is_told_in_paddles_words() -> Non
 def test_what_needs_a_module_that_the_port_lacks_is_refused() -> None:
     with pytest.raises(NotSpelledError, match="paddle"):
         in_paddle(ast.parse("torch.exp(x)", mode="eval").body, {"torch": "torch"}, {})
+
+
+THEIRS_OF_TABLE = """
+import torch
+
+class Table(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.arange(6.0, dtype=torch.float64).reshape(3, 2).sin())
+
+    def forward(self, x):
+        return x - self.codes.pow(2).sum(1)
+"""
+OURS_OF_TABLE = """
+import paddle
+
+class Table(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", paddle.arange(6.0, dtype="float64").reshape([3, 2]).sin())
+
+    def forward(self, x):
+        return x - self.table.pow(2).sum()
+"""
+
+
+def test_the_tensors_of_a_layer_have_values_too() -> None:
+    x = X[:3]
+    edits = found_of(
+        THEIRS_OF_TABLE,
+        OURS_OF_TABLE,
+        lambda module: module.Table()(torch.from_numpy(x)),
+        lambda module: module.Table()(paddle.to_tensor(x)),
+    )
+    found = [edit.to_json() for edit in edits]
+    assert {"before": "self.table.pow(2).sum()", "after": "self.table.pow(2).sum(1)"} in found[:4]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from twinalign.replay.aligned_code import Code
+from twinalign.replay.grafts import Graft
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits
 from twinalign.replay.running_functions import Ran, functions_of, nodes_that_ran
@@ -100,6 +101,33 @@ def test_what_breaks_right_values_postpones_its_part_alone() -> None:
     assert {id(one) for one in order[-len(others) + 1 :]} == {id(one) for one in others[1:]}
 
 
+def test_within_an_expression_that_fits_a_smaller_one_is_found() -> None:
+    port = module(SUM)
+    (code,) = functions_of(lambda: port.total(np.ones((2, 3))), "paddle")
+    (whole,) = [node.value for node in code.nodes if isinstance(node, ast.Return)]
+    assert isinstance(whole, ast.BinOp)
+
+    def graft(old: ast.expr, new: str) -> Graft:
+        return Graft(code, old, ast.copy_location(ast.parse(new, mode="eval").body, old))
+
+    large = graft(whole, "x.sum() - x.mean(axis=0)")
+    beside, small = graft(whole.left, "x.sum() * 1.0"), graft(whole.right, "x.mean(axis=0)")
+    fits = {id(large): Fit.ALL, id(small): Fit.ALL}
+    found = fitting_edit([large, beside, small], lambda edit: fits.get(id(edit), Fit.NOTHING), 20.0)
+    assert found["edit"] == {"before": "x.mean()", "after": "x.mean(axis=0)"}
+    assert found["lines_of_port"] == [("port_under_edit.py", 3, 3)]
+
+
+def test_no_edit_leaves_a_statement_without_an_effect_or_moves_other_code() -> None:
+    port = module(IN_PLACE)
+    (code,) = functions_of(lambda: port.updated([1.0], 2.0), "paddle")
+    places = {id(node): node.lineno for node in code.nodes if isinstance(node, ast.expr)}
+    texts = [edit.text for edit in ordered_edits([code], [], {})]
+    assert any("append" in text for text in texts)
+    assert not any("(kept + kept)" in text or "in place of `kept`, line 3" in text for text in texts)
+    assert {id(node): node.lineno for node in code.nodes if isinstance(node, ast.expr)} == places
+
+
 def test_what_mends_the_whole_port_counts_more_than_what_mends_one_unit() -> None:
     """A unit of which another one calls the same function: what fits there by chance is wrong in the other."""
     port = module(PORT)
@@ -126,6 +154,20 @@ def test_values_alone_count_where_nothing_else_fits() -> None:
     assert fitting_edit(edits[:5], fit, 20.0)["text"] == edits[3].text
 
 
+SUM = """
+def total(x):
+    return (
+        x.sum() - x.mean()
+    )
+"""
+IN_PLACE = """
+def updated(kept, x):
+    kept.append(x * 2.0)
+    return (
+        x
+        + kept[0]
+    )
+"""
 KINDS = """
 import numpy as np
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from twinalign.search import components, edits_of_port
+
 
 class InProcess:
     """Stands in for `SideProcess`; what is sent and answered goes through JSON as it would."""
@@ -25,6 +27,19 @@ class InProcess:
 
 @pytest.fixture(scope="module", autouse=True)
 def _forked(kept_processes: None) -> None: ...
+
+
+@pytest.fixture
+def lines_of_names() -> None:
+    """Lets a test see the port's line that is sought beside a cause with a name."""
+
+
+@pytest.fixture(autouse=True)
+def _names_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a cause has a name, its line is sought for two seconds more, which few tests ask about."""
+    if "lines_of_names" not in request.fixturenames:
+        for module in (components, edits_of_port):
+            monkeypatch.setattr(module, "lacks_line", edits_of_port.is_open)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.twinalign.search.test_whole_layers import written
 from tests.twinalign.search.written_cases import edited, faults_of
 from twinalign.causes.registry import Explanation
 from twinalign.replay.drawn_unit import allowed
-from twinalign.search.edits_of_port import is_open
+from twinalign.search.edits_of_port import is_open, lacks_line, with_edit
 from twinalign.search.faults import Fault
 
 pytestmark = pytest.mark.slow
@@ -197,3 +197,15 @@ def test_nothing_of_a_nan_may_be_left() -> None:
 def test_causes_that_fit_any_code_leave_the_line_open() -> None:
     assert is_open(Explanation("operation_swapped", ""))
     assert not is_open(Explanation("gelu_tanh", ""))
+
+
+def test_what_is_said_to_be_left_out_may_be_there() -> None:
+    known = Explanation("term_missing", "one term of a sum is left out: the second", evidence={"lines_of_port": []})
+    assert lacks_line(known)
+    found = {"text": "`b.sum()` in place of `b.sum(1)`, line 3", "lines_of_port": [("port.py", 3, 3)]}
+    there = with_edit(known, {**found, "edit": {"before": "b.sum()", "after": "b.sum(1)"}}, "forward", "{}: {}")
+    assert (there.id, there.text) == ("line_of_port", f"a line of the port computes something else: {found['text']}")
+    lacking = with_edit(known, {**found, "edit": {"before": "a", "after": "a + b.sum(1)"}}, "forward", "{}: {}")
+    assert (lacking.id, lacking.text) == ("term_missing", f"{known.text}; in the port {found['text']}")
+    whole = with_edit(known, {**found, "edit": {"to_do": "let it be what it is"}}, "forward", "{}: {}")
+    assert whole.id == "term_missing"

@@ -8,15 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.pooled import pooled_processes
 from twinalign.causes.training.subject import explain_training
 from twinalign.recorder.recorder import RunSettings
 from twinalign.recorder.recording_plan import RecordingPlan
+from twinalign.replay.training import MOVED
 from twinalign.runs.run_stages import run
 from twinalign.search.components import ComponentContext
 from twinalign.search.locator import locate
+from twinalign.search.training import _not_as_recorded
 
 CASE = f"{Path(__file__).parent / 'training_case.py'}:Training"
 
@@ -157,6 +160,20 @@ def test_a_reference_that_trains_otherwise_than_it_was_recorded_is_no_fault_of_t
         r"the reference trains otherwise than when it was recorded: \S+ is \S+ in step 0, and was \S+; "
         "let train depend on the case's seed and its arguments alone",
         found.not_searched["training"],
+    )
+
+
+def test_what_a_training_measures_at_its_end_may_be_another_value_after_fewer_steps(tmp_path: Path) -> None:
+    steps = np.linspace(1.0, 0.5, 12)
+    here = {"loss": steps[:5], "psnr": np.array([20.0]), "of_epoch": np.array([3.0, 9.0])}
+    np.savez(tmp_path / "curves.npz", **here, **{f"{MOVED}{name}": curve for name, curve in here.items()})
+    recorded = {"loss": steps, "psnr": np.array([25.0]), "of_epoch": np.array([3.0, 4.0, 5.0])}
+    assert _not_as_recorded(recorded, tmp_path / "curves.npz") == ""
+    assert "of_epoch is 3 in step 0, and was 8" in _not_as_recorded(
+        {**recorded, "of_epoch": np.array([8.0, 4.0])}, tmp_path / "curves.npz"
+    )
+    assert "psnr is 20 in step 0, and was 25" in _not_as_recorded(
+        {"loss": steps[:5], "psnr": np.array([25.0])}, tmp_path / "curves.npz"
     )
 
 
