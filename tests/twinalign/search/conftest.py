@@ -29,17 +29,11 @@ class InProcess:
 def _forked(kept_processes: None) -> None: ...
 
 
-@pytest.fixture
-def lines_of_names() -> None:
-    """Lets a test see the port's line that is sought beside a cause with a name."""
-
-
 @pytest.fixture(autouse=True)
-def _names_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a cause has a name, its line is sought for two seconds more, which few tests ask about."""
-    if "lines_of_names" not in request.fixturenames:
-        for module in (components, edits_of_port):
-            monkeypatch.setattr(module, "lacks_line", edits_of_port.is_open)
+def _names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a cause has a name, its line is sought for two seconds more, which tests of `runs` ask about."""
+    for module in (components, edits_of_port):
+        monkeypatch.setattr(module, "lacks_line", edits_of_port.is_open)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from twinalign.replay.case_run import MOVED, PLAIN, REDRAWN
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.judged_before import able_to_stand, clearly_wrong, distances_alone, last_to_end, stands_for
 from twinalign.replay.layer_calls import Call, Tensor
-from twinalign.search import edits_of_port
 from twinalign.search.causes_of_layers import CauseSearch
 from twinalign.search.faults import Fault
 from twinalign.search.layer_faults import LayerFaults
@@ -32,8 +31,6 @@ CASES = Path(__file__).with_name("counted_cases.py")
 def runs_of_layers(case: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], LayerFaults]:
     counts = folder / "counts"
     monkeypatch.setenv(COUNTS, str(counts))
-    # The search for the line of the port beside a cause that is proven runs the port for each edit, which counts apart.
-    monkeypatch.setattr(edits_of_port, "lacks_line", edits_of_port.is_open)
     recorder = Recorder(RunSettings(f"{CASES}:{case}", folder / "out", ("forward",), sequential=True))
     with recorder.running() as weights:
         part = weights[recorder.description["parts"]["forward"]]
