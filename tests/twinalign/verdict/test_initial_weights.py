@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.usefixtures("kept_processes")
 Draw = Callable[[torch.Tensor], Any]
 
 
-def recording(draw: Draw, seeds: range, shape: tuple[int, ...] = (64, 100), layer: str = "Linear") -> Recording:
+def recording(
+    draw: Draw, seeds: range, shape: tuple[int, ...] = (64, 100), layer: str = "Linear", name: str = "layer.weight"
+) -> Recording:
     """What a side records of one parameter that `draw` fills."""
     values = []
     for seed in seeds:
@@ -36,9 +39,8 @@ def recording(draw: Draw, seeds: range, shape: tuple[int, ...] = (64, 100), laye
         values.append(tensor.numpy().copy())
     found = np.stack(values).reshape(len(seeds), -1)
     extremes = np.stack([found.min(1), found.max(1)], axis=1).astype(np.float64)
-    names, classes = {"layer.weight": "layer.weight"}, {"layer.weight": layer}
-    about = {"shapes": {"layer.weight": list(shape)}, "own_names": names, "classes": classes, "tied": []}
-    return Recording({"draws/layer.weight": found[:, :4096], "extremes/layer.weight": extremes}, {"initial": about})
+    about = {"shapes": {name: list(shape)}, "own_names": {name: name}, "classes": {name: layer}, "tied": []}
+    return Recording({f"draws/{name}": found[:, :4096], f"extremes/{name}": extremes}, {"initial": about})
 
 
 def compared(reference: Draw, port: Draw, start: int = 0, **options: Any) -> InitialWeights:
@@ -134,7 +136,7 @@ def test_parts_that_are_stacked_in_one_tensor_have_fans_of_their_own() -> None:
 
 def test_initialisers_that_the_draws_do_not_tell_apart_are_all_said() -> None:
     [found] = compared(INITIALISERS["Kaiming normal by fan_out"], nn.init.xavier_uniform_, shape=(80, 80)).differences
-    assert found.reference == "Kaiming normal by fan_in; Kaiming normal by fan_out fits as well"
+    assert found.reference == "Kaiming normal by fan_in (Kaiming normal by fan_out fits as well)"
     assert found.port.startswith("Xavier uniform")
 
 
@@ -150,8 +152,26 @@ def test_a_convolution_may_start_as_a_matrix_does_and_few_values_tell_its_family
 
 def test_nothing_is_to_be_written_where_the_values_fit_two_families() -> None:
     [found] = compared(nn.init.xavier_uniform_, nn.init.zeros_, shape=(1, 4)).differences
-    assert "fits as well" in found.reference
+    assert re.search(" fits? as well\\)$", found.reference)
     assert found.remedy is None
+
+
+def test_what_is_no_weight_has_a_round_number_rather_than_a_fan() -> None:
+    def codes(w: torch.Tensor) -> None:
+        nn.init.normal_(w, 0.0, 0.3)
+
+    for name, said, remedy in (
+        ("layer.codebook", "normal, deviation 0.3 (Kaiming normal by fan_out fits as well)", "Normal(0, 0.3)"),
+        (
+            "layer.weight",
+            "Kaiming normal by fan_out (normal, deviation 0.3 fits as well)",
+            "Normal(0.0, 0.288675)",
+        ),
+    ):
+        [found] = compared(codes, lambda w: nn.init.uniform_(w, 0.0, 0.3), shape=(24, 8), name=name).differences
+        assert (found.reference, found.port) == (said, "uniform from 0 to 0.3")
+        assert found.remedy == f"paddle.nn.initializer.{remedy}"
+        assert found.cause == "initializer_family_differs"
 
 
 def test_few_values_do_not_tell_families_apart() -> None:

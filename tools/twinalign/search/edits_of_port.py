@@ -89,6 +89,10 @@ class PortEdits:
                     if other.explanation is not None and other.explanation.text == before.text:
                         other.explanation = fault.explanation
             if mends_all:
+                for other in faults:  # another layer of the class runs the same line
+                    alike = [(one.phase, one.evidence.get("paddle_class")) for one in (other, fault)]
+                    if alike[0] == alike[1] and other.explanation is not None and is_open(other.explanation):
+                        other.explanation = fault.explanation
                 return [one for one in faults if one is fault or one.explanation or one.phase != fault.phase]
         return faults
 

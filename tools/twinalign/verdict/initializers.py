@@ -109,8 +109,9 @@ def described(draws: np.ndarray, found: Sequence[Initializer]) -> str:
     A number that is written with more digits fits any sample, and is not said beside what fits without.
     """
     if found:
-        names = dict.fromkeys(one.name for one in found if one.digits <= max(found[0].digits, 1))
-        return "; ".join([*names][:1] + [f"{name} fits as well" for name in [*names][1 : 1 + _MOST_OTHERS]])
+        first, *others = dict.fromkeys(one.name for one in found if one.digits <= max(found[0].digits, 1))
+        shown = others[:_MOST_OTHERS]
+        return f"{first} ({' and '.join(shown)} {'fit' if shown[1:] else 'fits'} as well)" if shown else first
     low, high = float(draws.min()), float(draws.max())
     return f"mean {draws.mean():.3g}, deviation {draws.std():.3g}, from {low:.3g} to {high:.3g}"
 
