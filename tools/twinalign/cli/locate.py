@@ -23,7 +23,8 @@ def command(case: str, port: str | None, json_path: Path | None, explain: bool, 
     Two folders of attached trainers in place of CASE: what differs in their loops, in their models' layers and in their
     optimizers. Their scripts are run again for that, up to the first step.
 
-    Exit code 0: nothing is wrong; 1: faults were found.
+    Exit code 0: nothing is wrong; 1: faults were found; 3: a part of the case
+    could not be searched, and the others have no fault.
     """
     from twinalign.cli.progress import SideProgress
     from twinalign.runs.options import run_settings
