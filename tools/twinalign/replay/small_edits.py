@@ -164,8 +164,7 @@ def number_of(node: ast.AST) -> int | float | None:
 
 def placed(new: Any, node: ast.AST) -> Any:
     """New code in the place of a node; a part of the code itself stays where it is, and a copy takes the place."""
-    made = copy.copy(new) if hasattr(new, "lineno") else new
-    return ast.fix_missing_locations(ast.copy_location(made, node))
+    return ast.fix_missing_locations(ast.copy_location(copy.copy(new) if hasattr(new, "lineno") else new, node))
 
 
 def _of_reference(node: ast.expr) -> ast.expr:
