@@ -13,6 +13,8 @@ from twinalign.replay.module_containers import containers_kept
 _SECONDS, _BYTES = 2.0, 1 << 30
 LONGEST = 5.0
 """Seconds of processor time that a component with an edit in it may take, beside what it takes as it is."""
+_BYTES_OF_COMPONENTS = 1 << 33
+"""What a training of a large model may take; more than that would need more time as well."""
 _AT_ONCE = 1e-3
 
 
@@ -52,7 +54,7 @@ def bounded(function: Callable[[], Any], seconds: float) -> Callable[[], Any]:
 
     @functools.wraps(function)
     def called() -> Any:
-        with guarded(seconds):
+        with guarded(seconds, _BYTES_OF_COMPONENTS):
             return function()
 
     return called
