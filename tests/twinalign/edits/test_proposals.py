@@ -489,3 +489,17 @@ def test_an_unproven_edit_is_shown_in_the_ports_words_and_in_its_own_code_alone(
         Edit(str(case), (2, 4, 2, 13), mean, other),
     ):
         assert not made.is_likely(edit, fault), edit
+
+
+@pytest.mark.parametrize("frozen", ["weight", "bias"])
+def test_a_batch_norm_of_paddles_with_one_frozen_parameter_trains_neither(frozen):
+    paddle = pytest.importorskip("paddle")
+    norm = paddle.nn.BatchNorm1D(3)
+    getattr(norm, frozen).stop_gradient = True
+    (norm(paddle.rand([4, 3])) ** 2).sum().backward()
+    assert norm.weight.grad is None
+    assert norm.bias.grad is None
+    fault = fault_of("parameters_frozen", "weight", [], {}, "paddle.nn.BatchNorm1D")
+    said = suggestion(fault)
+    assert said.startswith("in layer")
+    assert "let weight and bias both keep their gradients, and leave what is not to be trained out of the opt" in said

@@ -38,6 +38,10 @@ _REMEDIES = {
     ),
 }
 """Id of a cause → what to do, where no code says it."""
+_OF_FROZEN_BIAS = (
+    "let weight and bias both keep their gradients, and leave what is not to be trained out of the optimizer: paddle "
+    "gives neither of them one where stop_gradient is set on the other"
+)
 _LONE = "what one side alone has"
 
 
@@ -76,6 +80,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         to_do = inside.get("to_do") or f"write `{inside['after']}` in place of `{inside['before']}`"
         return f"in {where}: {to_do}"
+    if explanation["id"] == "parameters_frozen" and "BatchNorm" in str(evidence.get("paddle_class")):
+        return f"in {where}: {_OF_FROZEN_BIAS}"
     if explanation["id"] == "operand_activated":
         return f"in {where}: leave the activation out of this side of the sum"
     written = _written(fault)
