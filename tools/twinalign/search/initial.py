@@ -1,5 +1,6 @@
 """Layers that start otherwise than the reference's, as faults with the edits that may mend them."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,7 @@ from twinalign.verdict.stage_recordings import StageRecordings
 
 def locate_initial(recorder: Recorder, weights: Mapping[str, Mapping[str, Any]]) -> list[Fault]:
     """One fault for each layer that starts otherwise; its phase is `initial`. `recorder` is running."""
-    (dtype,) = recorder.dtypes_of(INITIAL)
-    for side in SIDES:
+    for side, dtype in itertools.product(SIDES, recorder.dtypes_of(INITIAL)):
         recorder.make(PlannedRecording(side, INITIAL, dtype, recorder.recording_path(side, INITIAL, dtype)), weights)
     layers: dict[str, list[InitialDifference]] = {}
     for one in compare_initial(StageRecordings.load(recorder, INITIAL)).differences:
