@@ -24,6 +24,7 @@ from twinalign.errors import help_topics
 from twinalign.processes.side_process import SideProcess
 from twinalign.recorder import recorder
 from twinalign.recorder.kept_processes import KeptProcesses
+from twinalign.replay import module_containers
 from twinalign.runs.run_result import RunResult
 
 # Every worker of pytest-xdist has a core of its own; frameworks read this when they are imported.
@@ -70,6 +71,15 @@ def _run_kept(kept: KeptProcesses, case: Any, **options: Any) -> RunResult:
     session = api.session(case, **options)
     session._kept = kept
     return session.run()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tests_are_no_users_modules() -> Iterator[None]:
+    """Hundreds of modules of tests have many lists and dictionaries, which no edit of a port changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        is_installed = module_containers._installed
+        patch.setattr(module_containers, "_installed", lambda name: name.startswith("tests.") or is_installed(name))
+        yield
 
 
 @pytest.fixture(scope="module")

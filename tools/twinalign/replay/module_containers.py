@@ -18,25 +18,25 @@ _MOST = 10_000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _installed = functools.cache(is_installed)
 _copies: dict[int, tuple[Any, Any]] = {}
-"""Container and what it held, by its `id`."""
+"""Container and what it held, None where that is more than plain values, by its `id`."""
 
 
 @contextlib.contextmanager
 def containers_kept() -> Iterator[None]:
     """What the block changes in containers of modules is undone at its end."""
+    watched = list[tuple[Any, Any]]()
     for held in _held():
         before = _copies.get(id(held))
-        if before is None or before[0] is not held or not _is_same(held, before[1]):
-            if _is_plain(held, [_MOST]):
-                _copies[id(held)] = held, copy.deepcopy(held)
-            else:
-                _copies.pop(id(held), None)
+        if before is None or before[0] is not held or (before[1] is not None and not _is_same(held, before[1])):
+            before = _copies[id(held)] = held, copy.deepcopy(held) if _is_plain(held, [_MOST]) else None
+        if before[1] is not None:
+            watched.append(before)
     try:
         yield
     finally:
-        for held in _held():
-            if id(held) in _copies and _copies[id(held)][0] is held and not _is_same(held, _copies[id(held)][1]):
-                _restore(held, copy.deepcopy(_copies[id(held)][1]))
+        for held, before in watched:
+            if not _is_same(held, before):
+                _restore(held, copy.deepcopy(before))
 
 
 def _held() -> Iterator[Any]:
