@@ -1,11 +1,13 @@
 """MoCo v3 in torch and paddle, as cases of twinalign: the worked example.
 
-Three models take part: MoCo itself (forward, data, loss, backward), an encoder with a linear classifier (metric), and a
-small MoCo that is trained (train). Frameworks are imported only inside the methods, each in its own process.
+Four models take part: MoCo itself (forward, data), the same for smaller images (loss, backward), an encoder with a
+linear classifier (metric), and a small MoCo that is trained (train). Frameworks are imported only inside the methods,
+each in its own process.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +34,9 @@ class MoCoV3ViTSmall(Views):
     name = "moco_v3_vit_small"
     arch = "vit_small"
     image_size = 224
+    step_image_size = 112
+    """Of the images that losses, gradients and optimizer steps are made of. Every layer and every weight is that of
+    the full size, a quarter of the patches runs through them; all outputs are judged at the full size, in forward."""
     batch = 4
     """Images a step: paddle's CPU kernels are several times slower than torch's, and everything also runs in
     float64."""
@@ -176,7 +181,11 @@ class MoCoV3ViTSmall(Views):
         }
 
     def part(self, stage: str) -> Case:
-        """The classifier for metric, the small MoCo for train."""
+        """Smaller images for loss and backward, the classifier for metric, the small MoCo for train."""
+        if stage in ("loss", "backward") and self.image_size > self.step_image_size:
+            smaller = copy.copy(self)
+            smaller.name, smaller.image_size = f"{self.name}_steps", self.step_image_size
+            return smaller
         parts = {"metric": LinearClassifier, "train": DigitsTraining}
         if stage not in parts:
             return self
