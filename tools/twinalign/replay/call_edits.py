@@ -3,6 +3,7 @@
 import ast
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 _KINS = (("mean", "sum", "max", "min", "amax", "amin"), ("maximum", "minimum"), ("abs", "square", "sqrt"),
          ("exp", "log", "log1p"), ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("argmax", "argmin"),
@@ -37,6 +38,7 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
     yield from _with_exchanged_sizes(node)
     yield from _weighted_means(node)
     yield from _switched(node)
+    yield from _across_comprehension(node)
     if (sizes := sizes_of_two(node)) is not None:
         yield ast.Attribute(sizes, "T", ast.Load())
     if isinstance(node.func, ast.Attribute):
@@ -57,6 +59,37 @@ def _switched(node: ast.Call) -> Iterator[ast.expr]:
     for name, value in _SWITCHES.get(getattr(node.func, "attr", ""), ()):
         if name not in given:
             yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))])
+
+
+def _across_comprehension(node: ast.expr) -> Iterator[ast.expr]:
+    """What is done with each of several things, such as a root, done with what is made of all; and the other way."""
+    inner = _wrapped(node)
+    for whole, is_outside in ((node, False), (inner[0] if inner else None, True)):
+        each = whole.args[0] if isinstance(whole, ast.Call) and len(whole.args) == 1 and not whole.keywords else None
+        if not isinstance(each, ast.GeneratorExp | ast.ListComp):
+            continue
+        assert isinstance(whole, ast.Call)
+
+        def of_all(item: ast.expr, whole: ast.Call = whole, each: Any = each) -> ast.expr:
+            return ast.Call(whole.func, [type(each)(item, each.generators)], [])
+
+        if is_outside and inner is not None:
+            yield of_all(inner[1](each.elt))
+        elif (item := _wrapped(each.elt)) is not None:
+            yield item[1](of_all(item[0]))
+
+
+def _wrapped(node: ast.expr) -> tuple[ast.expr, Callable[[ast.expr], ast.expr]] | None:
+    """The one thing that a call, or a power, is of, and the same of something else."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return node.left, lambda new: ast.BinOp(new, node.op, node.right)
+    if not isinstance(node, ast.Call) or node.keywords or not isinstance(function := node.func, ast.Attribute):
+        return None
+    if len(node.args) == 1 and getattr(function.value, "id", "") in _MODULES:
+        return node.args[0], lambda new: ast.Call(function, [new], [])
+    if not node.args and getattr(function.value, "id", "") not in _MODULES:
+        return function.value, lambda new: ast.Call(ast.Attribute(new, function.attr, ast.Load()), [], [])
+    return None
 
 
 def _weighted_means(node: ast.Call) -> Iterator[ast.expr]:

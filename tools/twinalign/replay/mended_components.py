@@ -24,9 +24,10 @@ from twinalign.replay import data_pipeline, metric, optimizer, training
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import Edit
+from twinalign.replay.kept_edits import keep_edit, kept_edits
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.observed import CONSTANTS, observed
-from twinalign.replay.ordered_edits import Fit, edited, in_turn, ordered_edits, parsed_at
+from twinalign.replay.ordered_edits import Fit, answer_of, edited, in_turn, ordered_edits, parsed_at
 from twinalign.replay.places_of_edits import Unit, found_anyhow
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import Followed, RefutedError
@@ -61,6 +62,7 @@ class Component:
         names: of each thing that is wrong, as code may call it: all of them are made of what is to be found.
         of_layers: names of classes whose functions compute what is known to be right.
         first: as `wrong`, of what `run` begins with; None if that is all.
+        elsewhere: as `wrong`, on what shows more than was recorded; an edit ought to make that right as well.
     """
 
     worker: Any
@@ -69,6 +71,7 @@ class Component:
     names: Sequence[Collection[str]]
     of_layers: Collection[str] = ()
     first: Callable[[], Set[Any]] | None = None
+    elsewhere: Callable[[], Set[Any]] = frozenset
 
     def mended(self, theirs: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The edit with which it is right, as `fitting_edit` has it; nothing where it does not run again as it did.
@@ -82,6 +85,7 @@ class Component:
                 before = self.wrong()
                 if not codes or not before:
                     return {}
+                before |= self.elsewhere()
             except Exception:  # a user's code may not run once more
                 return {}
             far = self._distances(codes)
@@ -103,7 +107,13 @@ class Component:
                 found = in_turn(near, ordered_edits(codes, trees, far, delays=delay, ran=ran))
                 return (edit for edit in found if not _asks_for_side(edit))
 
-            return found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds)
+            found = self._mended_elsewhere(fit)
+            return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds))
+
+    def _mended_elsewhere(self, fit: Callable[[Edit], Fit]) -> dict[str, Any]:
+        """What `answer_of` has of an edit that has mended another part, and mends this one."""
+        known = (one for one in reversed(kept_edits(self.worker)) if fit(one) is Fit.ALL)
+        return next((answer_of(one, Fit.ALL) for one in known), {})
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""
@@ -134,10 +144,11 @@ class Component:
                 left = self.wrong()
                 # What calls the reference's own code gives what it gives.
                 is_own = bool(left) or {file for file, _ in Ran.of(self.run).lines} <= files
+                beyond = self.elsewhere() if is_own and not left else set()
         except Exception:  # an edit may not run
             return Fit.NOTHING
-        if not left:
-            return Fit.ALL if is_own else Fit.NOTHING
+        if not left and is_own and beyond <= before:
+            return Fit.HERE if beyond else Fit.ALL
         return Fit.NOTHING if left <= before else Fit.BROKEN
 
 
@@ -276,24 +287,37 @@ def _last(names: Iterable[str]) -> list[set[str]]:
 
 
 def data_mended(
-    worker: Any, split: str, reference: str, count: int, theirs: Mapping[str, Any], seconds: float
+    worker: Any,
+    split: str,
+    references: Mapping[str, Sequence[Any]],
+    theirs: Mapping[str, Any],
+    seconds: float,
 ) -> dict[str, Any]:
-    """Search the edit with which the port reads the reference's samples: so many, from a file of `record_samples`."""
-    right = data_pipeline.read_items(reference, count)
+    """Search the edit with which the port reads the reference's samples of a split, and of others if one does.
 
-    def items() -> Iterable[Mapping[str, Any]]:
+    `references`: split → a file of `record_samples`, and how many of its samples count.
+    """
+    rights = {name: data_pipeline.read_items(*of_split) for name, of_split in references.items()}
+
+    def items(name: str) -> list[Mapping[str, Any]]:
         worker.backend.set_seed(worker.case.seed)
-        return data_pipeline.items_of(worker, worker.fresh_case(data_pipeline.STAGE), split, count)
+        case = worker.fresh_case(data_pipeline.STAGE)
+        return list(data_pipeline.items_of(worker, case, name, references[name][1]))
 
-    def wrong() -> Set[Any]:
-        found = list(items())
+    def wrong(name: str) -> Set[Any]:
+        right, found = rights[name], items(name)
         pairs = enumerate(zip(right, found, strict=False))
         apart = {
-            (n, name) for n, (one, other) in pairs for name in one.keys() | other.keys() if _differ(one, other, name)
+            (name, n, key) for n, (one, other) in pairs for key in one.keys() | other.keys() if _differ(one, other, key)
         }
-        return apart | ({_NUMBER} if len(found) != len(right) else set())
+        return apart | ({(name, *_NUMBER)} if len(found) != len(right) else set())
 
-    return Component(worker, lambda: list(items()), wrong, _last(name for _, name in wrong())).mended(theirs, seconds)
+    def elsewhere() -> Set[Any]:
+        return {one for name in references if name != split for one in wrong(name)}
+
+    run, here = functools.partial(items, split), functools.partial(wrong, split)
+    names = _last(name for _, _, name in here())
+    return Component(worker, run, here, names, elsewhere=elsewhere).mended(theirs, seconds)
 
 
 def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], name: str) -> bool:
@@ -342,21 +366,24 @@ def steps_mended(
     initial: str,
     gradients: str,
     reference: str,
+    other_sizes: str,
     rates: list[float],
     theirs: Mapping[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit with which the port's optimizer makes the reference's steps; arguments as of `record_steps`.
 
-    `reference`: its file.
+    `reference`, `other_sizes`: its files of the steps, and of those on gradients of `OTHER_SIZES`.
     """
-    right = Recording.load(Path(reference)).arrays
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "steps.npy"
 
-        def wrong() -> Set[Any]:
-            given = {"weights": weights, "initial": initial, "gradients": gradients, "rates": rates}
+        def wrong(right: Mapping[str, Any], sizes: Sequence[float]) -> Set[Any]:
+            given = {"weights": weights, "initial": initial, "gradients": gradients, "rates": rates, "sizes": sizes}
             optimizer.record_steps(worker, path=str(path), **given)
-            return optimizer.differing_quantities(right, Recording.load(path).arrays).keys()
+            return {(key, *sizes) for key in optimizer.differing_quantities(right, Recording.load(path).arrays)}
 
-        return Component(worker, wrong, wrong, [_MADE_BY[WEIGHT_NORM]]).mended(theirs, seconds)
+        pairs = ((reference, ()), (other_sizes, optimizer.OTHER_SIZES))
+        here, elsewhere = (functools.partial(wrong, Recording.load(Path(file)).arrays, sizes) for file, sizes in pairs)
+        made_by = [_MADE_BY[WEIGHT_NORM]]
+        return Component(worker, here, here, made_by, elsewhere=elsewhere).mended(theirs, seconds)

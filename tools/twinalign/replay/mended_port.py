@@ -31,6 +31,7 @@ from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.grafts import grafts
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.judged_before import StandIns, with_those_around
+from twinalign.replay.kept_edits import keep_edit
 from twinalign.replay.layer_calls import FORWARD, LOSS
 from twinalign.replay.misplaced_arguments import other_arguments
 from twinalign.replay.nested_tensors import key_of
@@ -91,7 +92,7 @@ def port_mended(
             unit = _Unit(worker, stage, weights, number, names, draws, pairs, phase, is_alone)
         except Exception:  # a user's code may not run once more, or runs otherwise
             return {}
-        return _searched(unit, theirs, inside, right, phase == "backward", seconds)
+        return keep_edit(worker, _searched(unit, theirs, inside, right, phase == "backward", seconds))
 
 
 def _searched(

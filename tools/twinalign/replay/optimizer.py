@@ -18,6 +18,8 @@ STAGE = "backward"
 MOST_STEPS = 6
 """State, bias correction and a second learning rate show within so many steps."""
 LEAST_STEPS = 3
+OTHER_SIZES = (1.0, 1e3, 1e-3, 30.0, 1 / 30, 300.0)
+"""Of gradients, so that a bound that those of the first step keep, or never keep, shows."""
 SCHEDULED_STEPS = 32
 """Steps for which the schedule is asked, if it answers for so many."""
 RATE_TOLERANCE = 1e-6
@@ -31,7 +33,13 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 @noted
 def record_steps(
-    worker: Any, weights: Mapping[str, Any], initial: str, gradients: str, path: str, rates: list[float] | None = None
+    worker: Any,
+    weights: Mapping[str, Any],
+    initial: str,
+    gradients: str,
+    path: str,
+    rates: list[float] | None = None,
+    sizes: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Take optimizer steps in float64 on the reference's gradients; write samples of all parameters and state.
 
@@ -43,6 +51,7 @@ def record_steps(
         initial: the `.npz` file of the reference's weights, from which both sides start.
         gradients: the `.npz` file of the reference's gradients, by reference name.
         rates: learning rate of each step, so that a wrong schedule does not count; None: the schedule's own.
+        sizes: what all gradients of each step are multiplied by; empty: 1.
 
     Returns:
         `rates` that were used, `facts` of the optimizer, its `parameters`, and `unnamed` ones, which have no
@@ -70,7 +79,9 @@ def record_steps(
                 backend.set_learning_rate(optimizer, rates[step])
             used.append(backend.learning_rate(optimizer))
             for key in known:
-                found = {p.name: scaled_by_pattern(given[p.name], step) for p in names.parts(key) if p.name in given}
+                size = sizes[step] if sizes else 1.0
+                own = [part.name for part in names.parts(key) if part.name in given]
+                found = {name: size * scaled_by_pattern(given[name], step) for name in own}
                 array = names.from_reference(key, found)
                 if array is not None and backend.trainable(parameters[key]):
                     backend.set_gradient(parameters[key], array)

@@ -36,10 +36,11 @@ _AGAIN = 0.25
 
 
 class Fit(enum.Enum):
-    """What an edit makes right: nothing, with values wrong that were not or without, values alone, gradients too as far
-    as they can be compared, or all that the port returns as well."""
+    """What an edit makes right: nothing, with values wrong that were not or without, values on what was recorded and
+    not on other inputs, values alone, gradients too as far as they can be compared, or all that the port returns as
+    well."""
 
-    BROKEN, NOTHING, VALUES, UNIT, ALL = range(5)
+    BROKEN, NOTHING, HERE, VALUES, UNIT, ALL = range(6)
 
 
 def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: float) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
         fits = fit(edit)
         if fits is Fit.BROKEN and type(edit) is HelperEdit and not _keeps(edit):
             breaking.update(map(id, ast.walk(edit.old)))
-        if fits is Fit.ALL or (fits in (Fit.VALUES, Fit.UNIT) and fits.value > best.value):
+        if fits is Fit.ALL or (fits not in (Fit.BROKEN, Fit.NOTHING) and fits.value > best.value):
             found, best = edit, fits
         if fits is Fit.ALL and not isinstance(edit, Graft):
             break
@@ -85,21 +86,28 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
 
 
 def answer_of(edit: Edit, fits: Fit) -> dict[str, Any]:
-    """`text`, `lines_of_port` and `edit` of an edit, and whether it `mends_all`."""
+    """`text`, `lines_of_port` and `edit` of an edit, whether it `mends_all`, and the edit as it was `made`."""
     return {
         "text": edit.text,
         "lines_of_port": edit.lines_of_port,
         "edit": edit.to_json(),
         "mends_all": fits is Fit.ALL,
+        "made": edit,
     }
 
 
 @contextlib.contextmanager
 def edited(edit: Edit) -> Iterator[None]:
     """Inside the block the function runs with the edit, within bounds; an edit may be no code."""
+    with put_in(edit), guarded(LONGEST):
+        yield
+
+
+@contextlib.contextmanager
+def put_in(edit: Edit) -> Iterator[None]:
+    """The same without bounds, of an edit that has run."""
     made = compiled(edit.edited, {})
     with contextlib.ExitStack() as stack:
-        stack.enter_context(guarded(LONGEST))
         if isinstance(edit, ConstantEdit):
             for function in edit.functions:
                 stack.enter_context(in_scope(function, edit.name, edit.value))

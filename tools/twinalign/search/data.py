@@ -91,12 +91,15 @@ def locate_data(context: ComponentContext) -> list[Fault]:
     folder = context.folder / "data"
     found = {side: process.call(record_samples, folder=str(folder)) for side, process in context.processes.items()}
     faults: list[Fault] = []
-    for split in found["ref"]["splits"]:
+    splits = found["ref"]["splits"]
+    files = {split: (str(folder / f"{split}_ref.npz"), facts["compared"]) for split, facts in splits.items()}
+    for split in splits:
         sides = {}
         for side in SIDES:
             facts = found[side]["splits"].get(split, {"count": 0, "compared": 0})
             sides[side] = Samples.read(folder / f"{split}_{side}.npz", facts)
-        faults += _Split(context, split, sides["ref"], sides["paddle"]).faults()
+        faults += _Split(context, split, sides["ref"], sides["paddle"], files).faults()
+    for split in splits:
         for side in SIDES:
             (folder / f"{split}_{side}.npz").unlink(missing_ok=True)
     return faults
@@ -108,6 +111,8 @@ class _Split:
     split: str
     reference: Samples
     port: Samples
+    files: Mapping[str, tuple[str, int]]
+    """Every split → the file of what the reference reads of it, and how many samples are compared."""
 
     def faults(self) -> list[Fault]:
         differing = [
@@ -150,9 +155,8 @@ class _Split:
         return {"reference_samples": len(self.reference.judged), "port_samples": len(self.port.judged)}
 
     def _explained(self, function: Callable[..., dict[str, Any]], **given: Any) -> Any:
-        file = str(self.context.folder / "data" / f"{self.split}_ref.npz")
         items = {"split": self.split, "count": self.reference.compared}
-        read = {**items, "reference": file}
+        read = {"split": self.split, "references": self.files}
         mended = Mended(
             data_mended, f"dataset.{self.split}", read, STAGE, "data", values=values_in_data, values_given=items
         )

@@ -21,6 +21,7 @@ from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.replay.budget import set_budget
 from twinalign.replay.case_run import build_in_float64, use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
+from twinalign.replay.kept_edits import forget_edits
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
 from twinalign.search.accepted import accept, is_accepted
 from twinalign.search.components import ComponentContext, NotSearchedError
@@ -130,6 +131,7 @@ class Locator:
         description = self._recorder.description
         if explain:
             self._recorder.processes["ref"].call(set_budget, seconds=self._recorder.settings.explain_seconds)
+            self._recorder.processes["paddle"].call(forget_edits)
         wanted = [stage for stage in description["stages"] if not stages or stage in stages]
         result = LocateResult(description["name"])
         gradients = self._folder / "gradients.npz"

@@ -4,6 +4,7 @@ Both sides take the same steps in float64, from the reference's initial paramete
 The optimizer is judged at the reference's learning rates, so that a wrong schedule does not count against it.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from twinalign.causes.optimizer.subject import explain_steps
 from twinalign.files.recordings import Recording
 from twinalign.replay.mended_components import schedule_mended, steps_mended
 from twinalign.replay.optimizer import (
+    OTHER_SIZES,
     RATE_TOLERANCE,
     STAGE,
     differing_quantities,
@@ -155,15 +157,26 @@ def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
     given = {"initial": context.weights[STAGE]["ref"]["path"], "gradients": str(context.gradients)}
     given |= {"reference": str(paths["ref"]), "weights": context.weights[STAGE]["paddle"]}
     given["rates"] = [rate * factor for rate in taken["ref"]["rates"]]
+    other_sizes = context.folder / "optimizer_ref_other_sizes.npy"
+    asked = {name: given[name] for name in ("initial", "gradients")} | {"weights": context.weights[STAGE]["ref"]}
+    asked |= {"path": str(other_sizes), "rates": taken["ref"]["rates"], "sizes": OTHER_SIZES}
     explanation = context.explanation(
         explain_steps,
-        mended=Mended(steps_mended, OPTIMIZER, given, STAGE, "optimizer"),
+        mended=Mended(
+            steps_mended,
+            OPTIMIZER,
+            {**given, "other_sizes": str(other_sizes)},
+            STAGE,
+            "optimizer",
+            prepare=functools.partial(context.processes["ref"].call, record_steps, **asked),
+        ),
         weights=context.weights[STAGE]["ref"],
         gradients=str(context.gradients),
         recordings=[str(paths["ref"]), str(paths["paddle"])],
         rates=taken["ref"]["rates"],
         facts=taken["paddle"]["facts"],
     )
+    other_sizes.unlink(missing_ok=True)
     evidence = steps_evidence(differing, arrays["ref"], taken)
     return [Fault(OPTIMIZER, OPTIMIZER, "optimizer", explanation, evidence)]
 

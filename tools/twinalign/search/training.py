@@ -13,7 +13,16 @@ from twinalign.causes.training.subject import explain_training
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM, LEARNING_RATE
 from twinalign.processes.side_process import ChildError
 from twinalign.replay.mended_components import training_mended
-from twinalign.replay.training import MORE_STEPS, STAGE, STEPS, floors_of, read_curves, record_curves, wrong_curves
+from twinalign.replay.training import (
+    MORE_STEPS,
+    STAGE,
+    STEPS,
+    floors_of,
+    read_curves,
+    record_curves,
+    record_mended_curves,
+    wrong_curves,
+)
 from twinalign.search.components import ComponentContext, Mended, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
@@ -54,6 +63,8 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
     wrong, functions = wrong_curves(paths, context.allowances), context.functions_of_port()
+    if wrong and _follows(context, paths):
+        return []
     faults = _data_faults(context, wrong) if wrong else []
     plan: dict[str, Any] = {}
     if not faults and _batches_are_rounded(wrong, paths):
@@ -77,6 +88,22 @@ def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -
         answer = context.processes[side].call(record_curves, **given)
         clips, facts = clips or answer["clips"], facts or answer["facts"]
     return clips, facts
+
+
+def _follows(context: ComponentContext, paths: Mapping[str, Path]) -> bool:
+    """Whether the port trains as the reference does with the edits that have mended its other parts."""
+    path = context.folder / "curves_mended.npz"
+    steps = max(map(len, read_curves(paths["ref"])[0].values()), default=0)
+    given = {"weights": context.weights[STAGE]["paddle"], "path": str(path), "most": steps}
+    try:
+        ran = context.explain and context.processes["paddle"].call(record_mended_curves, **given)
+        return bool(ran) and not wrong_curves({**paths, "paddle": path}, context.allowances)
+    except ChildError as error:  # two edits may not run together
+        if error.died and not context.processes["paddle"].revive():
+            raise
+        return False
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
