@@ -267,7 +267,11 @@ class Locator:
             self._progress("both", f"the inputs of step {step}")
             later = self._weights_of_step(weights, folder, step) if step <= moved else weights
             before = len(result.faults)  # what a step before has brought is accepted, and has its note
-            self._search_layers(result, "backward", explain, backward=True, weights=later)
+            gradients = self._folder / "later_gradients.npz"
+            self._search_layers(result, "backward", explain, True, gradients, later)
+            if len(result.counted) == known and gradients.exists():  # a clip may bind for the first time
+                self._search_components(result, ["backward"], explain, gradients)
+            gradients.unlink(missing_ok=True)
             for fault in result.faults[before:]:
                 fault.evidence[LATER_STEP] = step
                 fault.note(f"shows on the inputs of step {step}, and not on those of the steps before")
