@@ -10,7 +10,6 @@ import ast
 import dataclasses
 import functools
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -375,15 +374,20 @@ def steps_mended(
 
     `reference`, `other_sizes`: its files of the steps, and of those on gradients of `OTHER_SIZES`.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "steps.npy"
+    given = {"weights": weights, "initial": initial, "gradients": gradients, "rates": rates}
 
-        def wrong(right: Mapping[str, Any], sizes: Sequence[float]) -> Set[Any]:
-            given = {"weights": weights, "initial": initial, "gradients": gradients, "rates": rates, "sizes": sizes}
-            optimizer.record_steps(worker, path=str(path), **given)
-            return {(key, *sizes) for key in optimizer.differing_quantities(right, Recording.load(path).arrays)}
+    def wrong(right: Mapping[str, Any], sizes: Sequence[float]) -> Set[Any]:
+        found: Set[str] = set()
 
-        pairs = ((reference, ()), (other_sizes, optimizer.OTHER_SIZES))
-        here, elsewhere = (functools.partial(wrong, Recording.load(Path(file)).arrays, sizes) for file, sizes in pairs)
-        made_by = [_MADE_BY[WEIGHT_NORM]]
-        return Component(worker, here, here, made_by, elsewhere=elsewhere).mended(theirs, seconds)
+        def is_enough(arrays: Mapping[str, Any], step: int) -> bool:
+            nonlocal found
+            found = optimizer.differing_quantities(optimizer.until(right, step), arrays).keys()
+            return bool(found)
+
+        optimizer.record_steps(worker, **given, sizes=sizes, is_enough=is_enough)
+        return {(key.partition(".")[2], *sizes) for key in found}
+
+    pairs = ((reference, ()), (other_sizes, optimizer.OTHER_SIZES))
+    here, elsewhere = (functools.partial(wrong, Recording.load(Path(file)).arrays, sizes) for file, sizes in pairs)
+    made_by = [_MADE_BY[WEIGHT_NORM]]
+    return Component(worker, here, here, made_by, elsewhere=elsewhere).mended(theirs, seconds)

@@ -1,7 +1,7 @@
 """Records optimizer steps on given gradients, and the schedule alone, on one side."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +37,24 @@ def record_steps(
     weights: Mapping[str, Any],
     initial: str,
     gradients: str,
-    path: str,
+    path: str = "",
     rates: list[float] | None = None,
     sizes: Sequence[float] = (),
+    is_enough: Callable[[Mapping[str, np.ndarray], int], bool] = lambda arrays, step: False,
 ) -> dict[str, Any]:
-    """Take optimizer steps in float64 on the reference's gradients; write samples of all parameters and state.
+    """Take optimizer steps in float64 on the reference's gradients; record samples of all parameters and state.
 
     Names and layout in the file are the reference's: `start.PARAMETER`, then `STEP.parameter.PARAMETER` and
     `STEP.QUANTITY.PARAMETER` for the optimizer's state.
 
     Args:
         weights: as for `Worker.build_model`.
+        path: of the file, if one is written.
         initial: the `.npz` file of the reference's weights, from which both sides start.
         gradients: the `.npz` file of the reference's gradients, by reference name.
         rates: learning rate of each step, so that a wrong schedule does not count; None: the schedule's own.
         sizes: what all gradients of each step are multiplied by; empty: 1.
+        is_enough: asked behind each step, with what is recorded and its number, whether it was the last one.
 
     Returns:
         `rates` that were used, `facts` of the optimizer, its `parameters`, and `unnamed` ones, which have no
@@ -90,7 +93,10 @@ def record_steps(
             updated = (("parameter", key, backend.to_array(parameter)) for key, parameter in parameters.items())
             state = itertools.chain(updated, backend.optimizer_items(model, optimizer))
             _record(recording, names, ((f"{step}.{quantity}", key, array) for quantity, key, array in state))
-    recording.save(Path(path))
+            if is_enough(recording.arrays, step):
+                break
+    if path:
+        recording.save(Path(path))
     return {
         "rates": used,
         "facts": backend.optimizer_facts(optimizer),
@@ -186,6 +192,12 @@ class GradientsOfSteps:
             made.flags.writeable = False
             self._small[name, step] = made
         return made
+
+
+def until(arrays: Mapping[str, np.ndarray], last: int) -> dict[str, np.ndarray]:
+    """What was recorded up to a step."""
+    steps = {key: key.partition(".")[0] for key in arrays}
+    return {key: array for key, array in arrays.items() if steps[key] == "start" or int(steps[key]) <= last}
 
 
 def quantities(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
