@@ -59,7 +59,7 @@ class Component:
         run: runs it.
         wrong: runs it and returns the names of what is not as the reference's; may raise.
         names: of each thing that is wrong, as code may call it: all of them are made of what is to be found.
-        of_layers: names of classes whose functions compute what is known to be right.
+        of_layers: names of classes and functions that compute what is known to be right.
         first: as `wrong`, of what `run` begins with; None if that is all.
         elsewhere: as `wrong`, on what shows more than was recorded; an edit ought to make that right as well.
     """
@@ -389,5 +389,13 @@ def steps_mended(
 
     pairs = ((reference, ()), (other_sizes, optimizer.OTHER_SIZES))
     here, elsewhere = (functools.partial(wrong, Recording.load(Path(file)).arrays, sizes) for file, sizes in pairs)
-    made_by = [_MADE_BY[WEIGHT_NORM]]
-    return Component(worker, here, here, made_by, elsewhere=elsewhere).mended(theirs, seconds)
+    made_by, of_schedule = [_MADE_BY[WEIGHT_NORM]], _of_schedule_alone(worker, weights)
+    return Component(worker, here, here, made_by, of_schedule, elsewhere=elsewhere).mended(theirs, seconds)
+
+
+def _of_schedule_alone(worker: Any, weights: Mapping[str, Any]) -> set[str]:
+    """Names of the functions that only the schedule calls, whose rates are given to the optimizer anyway."""
+    schedule = functools.partial(optimizer.record_schedule, worker, weights=weights)
+    built = functools.partial(optimizer.start, worker, worker.fresh_case(optimizer.STAGE), weights)
+    both, of_optimizer = ({code.name for code in functions_of(run, "paddle")} for run in (schedule, built))
+    return both - of_optimizer
