@@ -198,8 +198,11 @@ def _names(code: Code, node: ast.expr, named: Values) -> dict[str, list[ast.expr
     """Names in an expression that stand for values; None if it needs something else, such as the user's functions."""
     found: dict[str, list[ast.expr]] = {}
     waiting: list[ast.AST] = [node]
+    bound = {name for one in ast.walk(node) if isinstance(one, ast.comprehension) for name in _read(one.target)}
     while waiting:
         one = waiting.pop()
+        if getattr(one, "id", "") in bound:
+            continue
         if isinstance(one, (ast.Name, ast.Attribute)) and (written := ast.unparse(one)) in named:
             found.setdefault(written, []).append(one)
             continue
@@ -208,7 +211,7 @@ def _names(code: Code, node: ast.expr, named: Values) -> dict[str, list[ast.expr
             of_library = kind == "name" and str(place).partition(".")[0] in ("torch", "numpy", "math", "paddle")
             if not of_library and not hasattr(builtins, one.id):
                 return None
-        elif isinstance(one, (ast.Lambda, ast.comprehension, ast.Starred)) or _makes_layer(one):
+        elif isinstance(one, (ast.Lambda, ast.Starred)) or _makes_layer(one):
             return None
         waiting += ast.iter_child_nodes(one)
     return found
@@ -239,7 +242,10 @@ def _forms(
 
 
 def _partners(name: str, prints: Sequence[Print], ours: Values) -> list[ast.expr]:
-    """What holds the value of a name of the reference's in a function of the port, or a plain number itself."""
+    """What holds the value of a name of the reference's in a function of the port, or a plain number itself.
+
+    Where nothing has that value, what has its name and shape.
+    """
     names = {
         other: difflib.SequenceMatcher(None, name.rpartition(".")[2], other.rpartition(".")[2]).ratio()
         for other, found in ours.items()
@@ -251,6 +257,8 @@ def _partners(name: str, prints: Sequence[Print], ours: Values) -> list[ast.expr
     if not found and len(prints) == 1 and prints[0][0] == () and len(prints[0][1]) == 1:
         number = prints[0][1][0]
         found = [ast.Constant(int(number) if number.is_integer() and abs(number) < 1e6 else number)]
+    if not found and {one[0] for one in prints} & {one[0] for one in ours.get(name, ())}:  # changed in place since
+        found = [ast.parse(name, mode="eval").body]
     return found
 
 

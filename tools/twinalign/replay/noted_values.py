@@ -80,7 +80,12 @@ def array_of(value: Any) -> np.ndarray | None:
 
 
 def _print(value: Any) -> Print | None:
-    """Shape and sample of what `array_of` makes an array of; None for anything else."""
+    """Shape and sample of what `array_of` makes an array of, or of a list of such things; None for anything else."""
+    if isinstance(value, (list, tuple)):
+        items = [array_of(one) for one in value[: _SAMPLES + 1]]
+        middles = [float(one.flat[one.size // 2]) for one in items if one is not None]
+        found = np.where(np.isfinite(middles), middles, 0.0).tolist()[:_SAMPLES]
+        return ((len(value),), found) if len(middles) == len(items) > 0 else None
     if (array := array_of(value)) is None:
         return None
     chosen = array.flat[:: max(1, array.size // _SAMPLES)][:_SAMPLES].astype(np.float64)  # without a copy of the whole
