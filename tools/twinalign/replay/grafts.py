@@ -257,7 +257,8 @@ def _partners(name: str, prints: Sequence[Print], ours: Values) -> list[ast.expr
     if not found and len(prints) == 1 and prints[0][0] == () and len(prints[0][1]) == 1:
         number = prints[0][1][0]
         found = [ast.Constant(int(number) if number.is_integer() and abs(number) < 1e6 else number)]
-    if not found and {one[0] for one in prints} & {one[0] for one in ours.get(name, ())}:  # changed in place since
+    # It may have been changed in place since.
+    if not found and {tuple(one[0]) for one in prints} & {tuple(one[0]) for one in ours.get(name, ())}:
         found = [ast.parse(name, mode="eval").body]
     return found
 

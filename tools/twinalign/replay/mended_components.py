@@ -286,11 +286,7 @@ def _last(names: Iterable[str]) -> list[set[str]]:
 
 
 def data_mended(
-    worker: Any,
-    split: str,
-    references: Mapping[str, Sequence[Any]],
-    theirs: Mapping[str, Any],
-    seconds: float,
+    worker: Any, split: str, references: Mapping[str, Sequence[Any]], theirs: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
     """Search the edit with which the port reads the reference's samples of a split, and of others if one does.
 
