@@ -20,6 +20,7 @@ from twinalign.causes.registry import Cause, Explanation, Variant, Within, cause
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.budget import BUDGET
+from twinalign.replay.edits_in_lines import proof_of
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.function_edits import told_with_edit
 from twinalign.replay.guarded import LONGEST, bounded
@@ -213,8 +214,7 @@ class _ExaminedComponent(Examined):
         finally:
             component.impatient = False
         evidence: dict[str, Any] = {"unexplained_error": 1.0, "remaining_error": found.share}
-        if isinstance(variant, LinesVariant):
-            evidence["lines_of_port"] = variant.lines_of_port
+        evidence |= proof_of(variant)
         wrong = sum(np.size(component.port[name]) for name in wrong_names(component))
         many = isinstance(variant, LinesVariant) and wrong >= MANY_WRONG
         return Outcome(True, found.share <= (SHARE_OF_LINES if many else SHARE), found.share, evidence)

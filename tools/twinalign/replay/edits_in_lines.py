@@ -46,6 +46,16 @@ def told_inside(
     return said, {**evidence, "lines_of_port": [*edit.lines_of_port, *evidence["lines_of_port"]], **known}
 
 
+def proof_of(variant: Any) -> dict[str, Any]:
+    """What a proof has of lines of the port: where they stand, and whether what is wrong may be in what they call."""
+    if not isinstance(variant, LinesVariant):
+        return {}
+    own = {*variant.helpers.alone, *variant.helpers.classes}
+    nodes = [one for line in variant.lines if line.new is not None for one in ast.walk(line.new)]
+    calls = any(isinstance(one, ast.Name) and one.id in own for one in nodes) and variant.edit is None
+    return {"lines_of_port": variant.lines_of_port, **({"calls_own_code": True} if calls else {})}
+
+
 def mended_lines(variant: LinesVariant, run: Run) -> HelperEdit | None:
     """The edit of the lines with which they give the reference's values, on other inputs as well; None if none does.
 

@@ -18,7 +18,7 @@ from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Explanation, Variant, known_causes
 from twinalign.replay.budget import BUDGET
-from twinalign.replay.edits_in_lines import told_inside
+from twinalign.replay.edits_in_lines import proof_of, told_inside
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.repeating import not_repeated
@@ -155,8 +155,7 @@ class _ExaminedUnit(Examined):
             evidence["differences"] = differences
         if proof.confirmed and isinstance(variant, CallVariant):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)
-        if proof.confirmed and isinstance(variant, LinesVariant):
-            evidence["lines_of_port"] = variant.lines_of_port
+        evidence |= proof_of(variant) if proof.confirmed else {}
         nearer = proof.distance < CLOSER * self._start.distance or proof.wrong < CLOSER * self._start.wrong
         close = isinstance(variant, CallVariant) and (nearer or any(arrived[-1:]))
         distance = proof.distance * proof.wrong * (ARRIVED if any(arrived[-1:]) else 1.0)
