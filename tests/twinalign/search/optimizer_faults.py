@@ -67,6 +67,7 @@ REFERENCES: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
     "sgd": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY),
     "dampened": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY, dampening=0.1),
     "rmsprop": lambda p: torch.optim.RMSprop(p, RATE, eps=1e-3),
+    "rmsprop_momentum": lambda p: torch.optim.RMSprop(p, RATE, eps=1e-3, momentum=0.9, centered=True),
     "adagrad": lambda p: torch.optim.Adagrad(p, RATE, initial_accumulator_value=0.1),
     "adamax": lambda p: torch.optim.Adamax(p, RATE, eps=1e-5),
     "adamax as usual": lambda p: torch.optim.Adamax(p, RATE, eps=1e-7),
@@ -337,6 +338,9 @@ FAULTS: dict[tuple[str, str], Callable[[list[Any]], Any]] = {
     ("dampened", "dampening"): momentum,
     ("rmsprop", "epsilon_inside_root"): lambda p: paddle.optimizer.RMSProp(RATE, rho=0.99, epsilon=1e-3, parameters=p),
     ("rmsprop", "epsilon_inside_root defaults"): lambda p: paddle.optimizer.RMSProp(RATE, parameters=p),
+    ("rmsprop_momentum", "epsilon_inside_root and rate"): lambda p: paddle.optimizer.RMSProp(
+        RATE, rho=0.99, epsilon=1e-3, momentum=0.9, centered=True, parameters=p
+    ),
     ("adagrad", "accumulator_start"): lambda p: paddle.optimizer.Adagrad(RATE, epsilon=1e-10, parameters=p),
     ("adamax", "epsilon_in_maximum"): lambda p: paddle.optimizer.Adamax(RATE, epsilon=1e-5, parameters=p),
     ("adamax as usual", "epsilon_in_maximum"): lambda p: paddle.optimizer.Adamax(RATE, epsilon=1e-7, parameters=p),

@@ -1,6 +1,7 @@
 """An optimizer's moments and constants: momentum, betas, bias correction, epsilon; the trust ratio of LARS."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -189,10 +190,13 @@ def epsilon_inside_root(subject: OptimizerSubject) -> Iterator[Variant]:
     # So in paddle's RMSProp, whose smoothing may be the port's as well, and in TensorFlow's optimizers.
     if not has(subject, "eps") or not (has(subject, "alpha") or has(subject, "betas")):
         return
-    root = _root_of_adam if has(subject, "betas") else _root_of_rmsprop
-    smoothings = [] if has(subject, "betas") else port_numbers(subject, "rho")
-    for detail, epsilon in _epsilons_of(subject, 1e-6).items():
-        after = functools.partial(root, epsilon)
+    of_rmsprop = _root_of_rmsprop, port_numbers(subject, "rho")
+    root, smoothings = (_root_of_adam, []) if has(subject, "betas") else of_rmsprop
+    forms = {"": root}
+    if root is _root_of_rmsprop and present(subject, "momentum"):
+        forms["and the learning rate multiplied into the momentum buffer"] = functools.partial(root, inside=True)
+    for (said, form), (size, epsilon) in itertools.product(forms.items(), _epsilons_of(subject, 1e-6).items()):
+        detail, after = " ".join(filter(None, (size, said))), functools.partial(form, epsilon)
         yield subject.changed(detail, after=after)
         for alpha in smoothings:
             text = f"{detail or 'and'} with the smoothing {alpha:g}"
@@ -200,29 +204,26 @@ def epsilon_inside_root(subject: OptimizerSubject) -> Iterator[Variant]:
 
 
 def _epsilons_of(subject: OptimizerSubject, *usual: float) -> dict[str, float]:
-    now = present(subject, "eps")
-    epsilons = dict.fromkeys([now, *port_numbers(subject, "epsilon"), *usual])
+    epsilons = dict.fromkeys([now := present(subject, "eps"), *port_numbers(subject, "epsilon"), *usual])
     return {"" if epsilon == now else f"and is {epsilon:g}": epsilon for epsilon in epsilons}
 
 
-def _root_of_rmsprop(epsilon: float, moment: Moment) -> None:
+def _root_of_rmsprop(epsilon: float, moment: Moment, inside: bool = False) -> None:
     group, state = moment.group, moment.state
     gradient = moment.gradient + group["weight_decay"] * moment.before
     variance = state["square_avg"] - state["grad_avg"] ** 2 if group.get("centered") else state["square_avg"]
-    direction = gradient / (variance + epsilon).sqrt()
+    direction = (group["lr"] if inside else 1.0) * gradient / (variance + epsilon).sqrt()
     if group["momentum"]:
         direction = moment.kept["buffer"] = group["momentum"] * moment.kept.get("buffer", 0.0) + direction
-    moment.parameter.data.copy_(moment.before - group["lr"] * direction)
+    moment.parameter.data.copy_(moment.before - (1.0 if inside else group["lr"]) * direction)
 
 
 def _root_of_adam(epsilon: float, moment: Moment) -> None:
     group, state, steps = moment.group, moment.state, float(moment.state["step"])
     first = state["exp_avg"] / (1.0 - group["betas"][0] ** steps)
     second = state["exp_avg_sq"] / (1.0 - group["betas"][1] ** steps)
-    shrunk = moment.before
-    if group.get("decoupled_weight_decay"):
-        shrunk = shrunk * (1.0 - group["lr"] * group["weight_decay"])
-    moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
+    decay = group["lr"] * group["weight_decay"] if group.get("decoupled_weight_decay") else 0.0
+    moment.parameter.data.copy_(moment.before * (1.0 - decay) - group["lr"] * first / (second + epsilon).sqrt())
 
 
 def _norm_of_adamax(epsilon: float, moment: Moment) -> None:
