@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import functools
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -80,11 +81,13 @@ class Component:
         """
         with kept_modules():
             try:
+                began = time.process_time()
                 codes, ran = functions_of(self.run, "paddle"), Ran.of(self.run)
                 before = self.wrong()
                 if not codes or not before:
                     return {}
                 before |= self.elsewhere()
+                taken = time.process_time() - began
             except Exception:  # a user's code may not run once more
                 return {}
             far = self._distances(codes)
@@ -96,7 +99,7 @@ class Component:
                 return 0 if id(code) in beside else _LATE
 
             grafted = grafts(codes, named, values["functions"], far, delay)
-            fit = functools.partial(self._fit, before, {code.file for code in codes})
+            fit = functools.partial(self._fit, before, {code.file for code in codes}, taken)
             first = self.first or self.wrong
             like = self.worker.backend.to_tensor_like
             unit = Unit(own, first, lambda: not first(), fit, named, like)
@@ -137,9 +140,9 @@ class Component:
                 waiting += called_by(code, codes)
         return [code for code in found if not self._is_of_case(code)]
 
-    def _fit(self, before: Set[Any], files: Set[str], edit: Edit) -> Fit:
+    def _fit(self, before: Set[Any], files: Set[str], seconds: float, edit: Edit) -> Fit:
         try:
-            with edited(edit):
+            with edited(edit, seconds):
                 left = self.wrong()
                 # What calls the reference's own code gives what it gives.
                 is_own = bool(left) or {file for file, _ in Ran.of(self.run).lines} <= files

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -138,6 +139,7 @@ class _Unit:
         is_alone: bool,
     ) -> None:
         self._phase, self._is_alone = phase, is_alone
+        began = time.process_time()
         self._ending: int | None = None
         self._worker, self._stage, self._number, self._names = worker, stage, number, names
         self._build = functools.partial(CaseRun.of, worker, stage, weights)
@@ -154,6 +156,7 @@ class _Unit:
             raise _NotRepeatedError
         self.ran = Ran.of(lambda: (self._construct(), self._left(first)))
         self.values = values_in(lambda: (self._construct(), self._left(first)))
+        self._seconds = time.process_time() - began
 
     def codes(self) -> list[Code]:
         """The port's own functions that the unit runs, and those that build the model."""
@@ -232,7 +235,7 @@ class _Unit:
         gives: where layers of another structure are paired, what they hand on can be another part of the model.
         """
         try:
-            with edited(edit):
+            with edited(edit, self._seconds):
                 if isinstance(edit, OtherLayer):
                     return (
                         Fit.ALL if all(self._apart(one) <= allowed(one.whole) for one in self._draws) else Fit.NOTHING
