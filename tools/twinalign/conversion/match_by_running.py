@@ -268,24 +268,7 @@ def pair_by_position(
     }
     orders = [_in_order(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
     gaps = [_gaps(order, set(fixed)) for order, fixed in zip(orders, (pairs, pairs.values()), strict=True)]
-    branches, modules = branches_of(reference, paddle), [_modules(side) for side in (reference, paddle)]
-    sizes = [_sizes(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
-    facts = [
-        {
-            u.name: {
-                "sizes": sizes[number][u.name],
-                "branch": branches[number][u.name],
-                "trained": u.is_trained,
-                "module": modules[number][u.name],
-                "numbers": _numbers(u.name),
-                "block": _numbers(u.name)[:1],
-                "gap": gaps[number][u.name],
-                "name": u.name.rpartition(".")[2],
-            }
-            for u in side
-        }
-        for number, side in enumerate((reference, paddle))
-    ]
+    facts = _facts(reference, paddle, gaps, runs)
     # These tell layers apart only where both sides have as many of each.
     telling = {
         (colour, fact)
@@ -312,6 +295,30 @@ def pair_by_position(
             if len(names) == len(left[1].get(key, [])):
                 pairs |= dict(zip(names, in_order_of_names(names, left[1][key]), strict=True))
     return {name: pairs[name] for name in colours[0] if name in pairs}
+
+
+def _facts(
+    reference: _Matchables, paddle: _Matchables, gaps: Sequence[Mapping[str, Any]], runs: tuple[Run, Run] | None
+) -> list[dict[str, dict[str, Any]]]:
+    """For each side what tells its matchables apart, by their names."""
+    branches, modules = branches_of(reference, paddle), [_modules(side) for side in (reference, paddle)]
+    sizes = [_sizes(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
+    return [
+        {
+            u.name: {
+                "sizes": sizes[number][u.name],
+                "branch": branches[number][u.name],
+                "trained": u.is_trained,
+                "module": modules[number][u.name],
+                "numbers": _numbers(u.name),
+                "block": _numbers(u.name)[:1],
+                "gap": gaps[number][u.name],
+                "name": u.name.rpartition(".")[2],
+            }
+            for u in side
+        }
+        for number, side in enumerate((reference, paddle))
+    ]
 
 
 def _in_order(matchables: _Matchables, run: Run | None) -> list[str]:

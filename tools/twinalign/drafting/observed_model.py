@@ -64,8 +64,7 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
     with Promotions() as promotions, _profiled(watched.note):
         model = factory(**arguments)
         factory(**arguments)  # a class may keep what its first object found out
-        for _ in run_once(backend, model, inputs, builders):
-            pass
+        list(run_once(backend, model, inputs, builders))
     if not backend.is_model(model):
         raise InputError(f"--ref {reference}: it made a {type(model).__name__}, which is not a torch.nn.Module")
     drawing = draws(backend, model, inputs, builders)

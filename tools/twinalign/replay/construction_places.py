@@ -83,20 +83,23 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
             of_kind = {"class": "", "calls": []}
         else:
             continue
-        code = _spans(_code_of(worker, named, path), _is_editable)
-        around = _spans(_code_around(named, path) if path in named else [], _is_editable)
-        own = _spans(_constructors([type(named[path])]) if path in named else [], _is_editable)
-        layers[path] = {
-            **of_kind,
-            "code": code,
-            "elsewhere": _spans(_code_elsewhere(worker, path, paths), _is_editable),
-            "constructor": own,
-            "around": [*around, *_outside(code + around)],
-        }
+        layers[path] = of_kind | _code_places(worker, named, path, paths)
     return {
         "layers": layers,
         "parameters": {name: _parameters(function_named(name)) for name in functions},
         **case_places(worker),
+    }
+
+
+def _code_places(worker: Any, named: Mapping[str, Any], path: str, paths: Sequence[str]) -> dict[str, Any]:
+    """`code`, `elsewhere`, `constructor` and `around` of a layer or component, as `port_places` returns them."""
+    code = _spans(_code_of(worker, named, path), _is_editable)
+    around = _spans(_code_around(named, path) if path in named else [], _is_editable)
+    return {
+        "code": code,
+        "elsewhere": _spans(_code_elsewhere(worker, path, paths), _is_editable),
+        "constructor": _spans(_constructors([type(named[path])]) if path in named else [], _is_editable),
+        "around": [*around, *_outside(code + around)],
     }
 
 

@@ -60,10 +60,8 @@ def record_steps(
         `rates` that were used, `facts` of the optimizer, its `parameters`, and `unnamed` ones, which have no
         counterpart in the reference and so no gradient.
     """
-    backend = worker.backend
-    case = worker.fresh_case(STAGE)
-    recording = Recording()
-    used: list[float] = []
+    backend, case = worker.backend, worker.fresh_case(STAGE)
+    recording, used = Recording(), list[float]()
     with (
         backend.default_dtype("float64"),
         np.load(gradients, allow_pickle=False) as given,
@@ -71,40 +69,48 @@ def record_steps(
     ):
         model, parameters, optimizer = start(worker, case, weights)
         names = CanonicalNames.of(weights)
-        known = [key for key in parameters if names.parts(key)]
+        known = {key: parameter for key, parameter in parameters.items() if names.parts(key)}
         for key in known:
-            backend.assign(parameters[key], names.from_reference(key, begin))
-        _record(recording, names, (("start", key, backend.to_array(parameters[key])) for key in known))
+            backend.assign(known[key], names.from_reference(key, begin))
+        _record(recording, names, _items("start", backend, known))
         for step in range(min(max(case.steps, LEAST_STEPS), MOST_STEPS) if rates is None else len(rates)):
             if _scheduled(case, optimizer, step, worker.framework, backend) is None:
                 break
             if rates is not None and backend.learning_rate(optimizer) != rates[step]:
                 backend.set_learning_rate(optimizer, rates[step])
             used.append(backend.learning_rate(optimizer))
-            for key in known:
-                size = sizes[step] if sizes else 1.0
-                own = [part.name for part in names.parts(key) if part.name in given]
-                found = {name: size * scaled_by_pattern(given[name], step) for name in own}
-                array = names.from_reference(key, found)
-                if array is not None and backend.trainable(parameters[key]):
-                    backend.set_gradient(parameters[key], array)
+            _give_gradients(backend, names, known, given, step, sizes[step] if sizes else 1.0)
             optimizer.step()
             backend.clear_gradients(model)
-            updated = (("parameter", key, backend.to_array(parameter)) for key, parameter in parameters.items())
-            state = itertools.chain(updated, backend.optimizer_items(model, optimizer))
+            state = itertools.chain(_items("parameter", backend, parameters), backend.optimizer_items(model, optimizer))
             _record(recording, names, ((f"{step}.{quantity}", key, array) for quantity, key, array in state))
             if is_enough(recording.arrays, step):
                 break
     if path:
         recording.save(Path(path))
-    return {
-        "rates": used,
-        "facts": backend.optimizer_facts(optimizer),
-        "parameters": list(
-            dict.fromkeys(p.name for key in known if backend.trainable(parameters[key]) for p in names.parts(key))
-        ),
-        "unnamed": [key for key in parameters if key not in known],
-    }
+    trained = [part.name for key in known if backend.trainable(known[key]) for part in names.parts(key)]
+    found = {"rates": used, "facts": backend.optimizer_facts(optimizer), "parameters": list(dict.fromkeys(trained))}
+    return {**found, "unnamed": [key for key in parameters if key not in known]}
+
+
+def _items(label: str, backend: Any, parameters: Mapping[str, Any]) -> Iterator[tuple[str, str, np.ndarray]]:
+    return ((label, key, backend.to_array(parameter)) for key, parameter in parameters.items())
+
+
+def _give_gradients(
+    backend: Any,
+    names: CanonicalNames,
+    parameters: Mapping[str, Any],
+    given: Mapping[str, np.ndarray],
+    step: int,
+    size: float,
+) -> None:
+    """Let each parameter have its gradient for a step, `size` times what is `given` by the reference's names."""
+    for key, parameter in parameters.items():
+        own = [part.name for part in names.parts(key) if part.name in given]
+        array = names.from_reference(key, {name: size * scaled_by_pattern(given[name], step) for name in own})
+        if array is not None and backend.trainable(parameter):
+            backend.set_gradient(parameter, array)
 
 
 def _record(recording: Recording, names: CanonicalNames, items: Iterable[tuple[str, str, np.ndarray]]) -> None:

@@ -155,21 +155,17 @@ def ordered_edits(
         is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
         unlike = _is_unlike(edit) or (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute))
         likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
-        adding = 0
-        if _adds_number(edit):
-            adding = 0 if ran is not None and ran.is_whole(edit.code, edit.old) else _ADDING
+        is_of_whole = ran is not None and ran.is_whole(edit.code, edit.old)
+        adding = _ADDING if _adds_number(edit) and not is_of_whole else 0
         return distance + likelihood + adding + (2 * FAR if is_right else 0)
 
     def of_functions(some: Sequence[Code]) -> list[Edit]:
         found: list[tuple[tuple[float, int], Edit]] = []
         tried = Counter[int]()
-        alone = {id(call): call for code in some for call in _calls_for_effects(code)}
-        changed = {id(call.func.value) for call in alone.values()}
+        is_in_vain = _without_effect(some)
         for edit, (rank, lost) in ranks_of_edits(some, theirs).items():
-            if id(edit.old) in changed and not isinstance(edit.new, ast.Name | ast.Attribute | ast.Subscript):
-                continue  # the statement would change a value that nobody has
-            if id(edit.old) in alone and ast.dump(edit.new) in map(ast.dump, ast.walk(edit.old)):
-                continue  # which leaves the statement out
+            if is_in_vain(edit):
+                continue
             if (nodes is None or id(edit.old) in nodes) and (
                 ran is None or ran.may_stand(edit.code, edit.old, edit.new)
             ):
@@ -185,6 +181,19 @@ def ordered_edits(
     near = [code for code in codes if not delays(code) and any(id(node) in far for node in ast.walk(code.tree))]
     yield from of_functions(near)
     yield from of_functions([code for code in codes if code not in near])
+
+
+def _without_effect(codes: Sequence[Code]) -> Callable[[HelperEdit], bool]:
+    """Whether an edit leaves a call for its effects without one."""
+    alone = {id(call): call for code in codes for call in _calls_for_effects(code)}
+    changed = {id(call.func.value) for call in alone.values()}
+
+    def tells(edit: HelperEdit) -> bool:
+        if id(edit.old) in changed and not isinstance(edit.new, ast.Name | ast.Attribute | ast.Subscript):
+            return True  # the statement would change a value that nobody has
+        return id(edit.old) in alone and ast.dump(edit.new) in map(ast.dump, ast.walk(edit.old))
+
+    return tells
 
 
 def _calls_for_effects(code: Code) -> Iterator[Any]:
