@@ -85,41 +85,52 @@ def compare_training(
             "within a step the port calls its models in another order than the reference, on the same batches: batches "
             "are compared in the reference's order"
         )
-    times = 0.0
     if reference64 is None or reproduced64 is None:
         tensors, facts = _judge(reference, reproduced, precision, "", allowances=allowed)
         _doubt_norms_alone(tensors)
+        times = 0.0
     else:
-        of_sides = (without_experiments(one) for one in (reference64, reproduced64))
-        reference64, reproduced64, _ = without_unseen(*of_sides)
-        reproduced64 |= port_in_order(reference64, reproduced64, CURVE_PREFIX) or {}
-        if of_float32 := _batches_of_float32(reference64, reproduced64):
-            notes.append(
-                "each side rounds its batches to float32 itself, to slightly different numbers: the float64 runs may "
-                "differ by what rounding to float32 explains"
-            )
-        judged = reference64, reproduced64, "float64", " (float64)"
-        of_float64, more = _judge(*judged, allowances=allowed, of_float32=of_float32)
-        agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
-        exact = (reference64, reproduced64)
-        times, where = _own_rounding(reference, reproduced, exact, precision) if agree else (0.0, "")
-        if times > FLOOR_FACTOR:
-            notes.append(
-                f"in {precision} {where}, and the float64 runs agree: its curves may differ by that much".format(
-                    times=f"{times:.2g}"
-                )
-            )
-        exact_steps = _steps(reference64) if agree else 0
-        known = reference64 if agree else None
-        tensors, facts = _judge(reference, reproduced, precision, "", times, allowed, exact_steps, exact=known)
-        tensors += of_float64
-        facts = {name: [*facts[name], *more[name]] for name in facts}
+        exact = reference64, reproduced64
+        tensors, facts, times = _judge_with_float64(reference, reproduced, exact, precision, allowed, notes)
     training: dict[str, Any] = {**facts, "outcomes": [outcome.to_json() for outcome in outcomes]}
     tensors = [as_tensor_of(outcomes, tensor) for tensor in tensors]
     switched, facts_of_switch = _judge_switched(low, high, precision, times, allowed)
     training |= facts_of_switch
     own = {name: array for name, array in reference.items() if not name.startswith(REPEAT_PREFIX)}
     return Comparison(whole([*tensors, *switched]), tensors, classic_verdict(own, reproduced), notes, training=training)
+
+
+def _judge_with_float64(
+    reference: Arrays,
+    reproduced: Arrays,
+    exact: tuple[Arrays, Arrays],
+    precision: str,
+    allowed: list[Allowance],
+    notes: list[str],
+) -> tuple[list[TensorVerdict], dict[str, list[Any]], float]:
+    """What `_judge` returns of both precisions, and how many times further than rounding the precision scatters."""
+    reference64, reproduced64, _ = without_unseen(*map(without_experiments, exact))
+    reproduced64 |= port_in_order(reference64, reproduced64, CURVE_PREFIX) or {}
+    if of_float32 := _batches_of_float32(reference64, reproduced64):
+        notes.append(
+            "each side rounds its batches to float32 itself, to slightly different numbers: the float64 runs may "
+            "differ by what rounding to float32 explains"
+        )
+    judged = reference64, reproduced64, "float64", " (float64)"
+    of_float64, more = _judge(*judged, allowances=allowed, of_float32=of_float32)
+    agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
+    exact = (reference64, reproduced64)
+    times, where = _own_rounding(reference, reproduced, exact, precision) if agree else (0.0, "")
+    if times > FLOOR_FACTOR:
+        notes.append(
+            f"in {precision} {where}, and the float64 runs agree: its curves may differ by that much".format(
+                times=f"{times:.2g}"
+            )
+        )
+    exact_steps = _steps(reference64) if agree else 0
+    known = reference64 if agree else None
+    tensors, facts = _judge(reference, reproduced, precision, "", times, allowed, exact_steps, exact=known)
+    return tensors + of_float64, {name: [*facts[name], *more[name]] for name in facts}, times
 
 
 def without_experiments(arrays: Arrays) -> dict[str, np.ndarray]:
