@@ -93,7 +93,7 @@ def test_a_wrong_model_is_not_counted_against_the_metric(processes: Any, folder:
 
 
 def test_what_an_evaluation_does_with_the_outputs_counts(processes: Any, folder: Path) -> None:
-    (found,) = locate(processes, folder, "Features", "scaled_features")
+    (found,) = locate(processes, folder, "Features", "scaled_features", explain=False)
     assert set(found.evidence["values"]) >= {"metric.features"}
     assert found.evidence["on_reference_outputs"]
 
@@ -103,5 +103,5 @@ def test_numbers_of_a_wrong_model_count_only_if_no_layer_is_known_to_be_wrong(
     processes: Any, folder: Path, known: bool
 ) -> None:
     # The port's evaluation calls other layers than the reference's, so nothing can be put in place of what they return.
-    found = locate(processes, folder, "Accuracies", "layer_called_alone", is_wrong_before=known)
+    found = locate(processes, folder, "Accuracies", "layer_called_alone", is_wrong_before=known, explain=False)
     assert [fault.evidence["on_reference_outputs"] for fault in found] == ([] if known else [False])
