@@ -211,13 +211,16 @@ def test_an_error_in_inputs_names_inputs(twinalign: Twinalign, tmp_path: Path) -
     assert "twinalign: the ref side crashed while calling inputs() of forward: KeyError: 'depth'" in last_line(finished)
 
 
-def test_a_case_that_lies_here_is_not_passed_over_in_silence(twinalign: Twinalign, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["run", "locate"])
+def test_a_case_that_lies_here_is_not_passed_over_in_silence(
+    command: str, twinalign: Twinalign, tmp_path: Path
+) -> None:
     write_case(tmp_path)
-    finished = twinalign("run", "--stages", "lose", cwd=tmp_path)
+    finished = twinalign(command, "--stages", "lose", cwd=tmp_path)
     assert finished.stderr.splitlines()[0] == (
-        "running moco_v3_vit_small; to run the case.py in this folder: twinalign run case.py"
+        f"taking moco_v3_vit_small; for the case.py in this folder: twinalign {command} case.py"
     )
-    assert "in this folder" not in twinalign("run", "case.py", "--stages", "lose", cwd=tmp_path).stderr
+    assert "in this folder" not in twinalign(command, "case.py", "--stages", "lose", cwd=tmp_path).stderr
 
 
 def test_missing_data_folder(twinalign: Twinalign, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from twinalign.cli.options import DEFAULT_CASE, run_options
+from twinalign.cli.options import case_argument, run_options
 from twinalign.cli.outputs import finish, output_option
 
 
 @click.command("fix")
-@click.argument("case", default=DEFAULT_CASE)
+@case_argument
 @click.option("--write", is_flag=True, help="Change the files, too; comments and formatting are kept.")
 @output_option("--json", "json_path", "Write edits and what is left")
 @run_options("fix")

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from twinalign.cli.options import DEFAULT_CASE, run_options
+from twinalign.cli.options import case_argument, run_options
 from twinalign.cli.outputs import finish, output_option
 
 
 @click.command("info")
-@click.argument("case", default=DEFAULT_CASE)
+@case_argument
 @output_option("--json", "json_path", "Write the counts")
 @run_options("info")
 def command(case: str, json_path: Path | None, **asked: Any) -> int:

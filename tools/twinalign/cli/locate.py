@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from twinalign.cli.options import DEFAULT_CASE, run_options
+from twinalign.cli.options import case_argument, run_options
 from twinalign.cli.outputs import finish, output_option
 
 
 @click.command("locate")
-@click.argument("case", default=DEFAULT_CASE)
+@case_argument
 @click.argument("port", required=False)
 @output_option("--json", "json_path", "Write what was found")
 @click.option("--explain/--no-explain", default=True, show_default=True, help="Look for the cause of each fault.")

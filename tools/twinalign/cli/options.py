@@ -5,12 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from twinalign.errors import InputError
 from twinalign.runs.options import REQUIRED, RUN_OPTIONS, RunOption
 from twinalign.sides import INITIAL, STAGES
 
 DEFAULT_CASE = "moco_v3_vit_small"
+
+
+def case_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument CASE; where it is left out in a folder with a case.py, the command says what it takes."""
+    return click.argument("case", default=DEFAULT_CASE, callback=_told_if_left_out)(function)
+
+
+def _told_if_left_out(context: click.Context, parameter: click.Parameter, case: str) -> str:
+    if context.get_parameter_source("case") is ParameterSource.DEFAULT and Path("case.py").is_file():
+        told = f"taking {case}; for the case.py in this folder: twinalign {context.info_name} case.py"
+        click.echo(told, err=True)
+    return case
 
 
 def run_options(command: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

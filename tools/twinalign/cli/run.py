@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.core import ParameterSource
 
-from twinalign.cli.options import DEFAULT_CASE, run_options
+from twinalign.cli.options import case_argument, run_options
 from twinalign.cli.outputs import one_to_stdout, reporting_options, write_reports
 from twinalign.files.text import printable
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("case", default=DEFAULT_CASE)
+@case_argument
 @click.option("--watch", is_flag=True, help="Stay, and run again each time a source is saved, until Ctrl-C.")
 @reporting_options
 @run_options("run")
@@ -34,9 +33,6 @@ def command(case: str, md: Path | None, junit: Path | None, watch: bool, **asked
 
     quiet = one_to_stdout(md=md, junit=junit)  # a program reads stdout: print nothing else there
     settings = run_settings(case, **asked)
-    source = click.get_current_context().get_parameter_source("case")
-    if source is ParameterSource.DEFAULT and Path("case.py").is_file():
-        click.echo(f"running {case}; to run the case.py in this folder: twinalign run case.py", err=True)
     if watch:
         _watch(settings, md, junit, quiet)
     with SideProgress() as progress:
