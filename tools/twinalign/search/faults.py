@@ -58,6 +58,11 @@ class Fault:
         return found
 
 
+def in_one_line(fault: Fault) -> str:
+    """What is told of a component's fault while the search goes on."""
+    return f"wrong in {fault.reference_layer}" + (f": {fault.explanation.text}" if fault.explanation else "")
+
+
 def are_rounded(faults: Iterable[Fault]) -> bool:
     """Whether there are faults, and all of them are as small as what float32 leaves of a constant."""
     sizes = [found["relative"] for fault in faults for found in fault.evidence["values"].values()]

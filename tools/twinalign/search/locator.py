@@ -26,7 +26,7 @@ from twinalign.replay.later_steps import port_later_weights, reference_later_wei
 from twinalign.search.accepted import accept, is_accepted
 from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
-from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once
+from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once, in_one_line
 from twinalign.search.layer_faults import LayerFaults
 from twinalign.search.layers import locate_layers
 from twinalign.search.metric import locate_metric
@@ -36,7 +36,7 @@ from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
 from twinalign.search.ties import TieSearch
 from twinalign.search.training import locate_training
-from twinalign.sides import INITIAL, SIDES
+from twinalign.sides import FOUND, INITIAL, SIDES
 from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE
 
 # Stages whose model is searched layer by layer, the most informative first.
@@ -184,8 +184,7 @@ class Locator:
             searched=tuple(wanted),
             allowances=tuple(description.get("allowances", ())),
         )
-        for stage in [stage for stage in wanted if stage in _COMPONENTS]:
-            component, search = _COMPONENTS[stage]
+        for component, search in [_COMPONENTS[stage] for stage in wanted if stage in _COMPONENTS]:
             self._progress("both", component)
             with self._noting(result, component):
                 phases = {fault.phase for fault in result.counted}
@@ -193,10 +192,11 @@ class Locator:
                     context, is_wrong_before=bool(phases - {"optimizer"}), data_is_wrong="data" in phases, stopped=[]
                 )
                 faults = search(of_stage)
-                for fault in faults if of_stage.stopped else ():
-                    if fault.explanation is None:
-                        fault.note(*of_stage.stopped)
                 result.add(faults, description["accept"])
+                for fault in [fault for fault in faults if not is_accepted(fault)]:
+                    if of_stage.stopped and fault.explanation is None:
+                        fault.note(*of_stage.stopped)
+                    self._progress(FOUND, in_one_line(fault))
 
     def _search_layers(
         self,
