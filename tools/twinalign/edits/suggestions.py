@@ -33,6 +33,9 @@ _REMEDIES = {
         (f"decay_on_{which}" for which in ("one_dimensional", "bias", "norm", "embedding")), _WITHOUT_DECAY
     ),
     "ema_buffers": "average only what is trained: paddle's parameters() holds the running statistics as well",
+    "epsilon_inside_root": (
+        "add epsilon to the root itself; paddle.optimizer.RMSProp cannot, in its place write the step by hand"
+    ),
     "learning_rate_of_some": (
         "give these parameters the reference's rate; paddle multiplies a group's by the optimizer's"
     ),
