@@ -139,7 +139,8 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
         return f"write `{moved[1]}` {moved[3]} `{moved[2]}`"
     if (same := _SAME_WORDS.search(text)) is not None:
         return f"write in {same[2]} what gives in paddle what `{same[1]}` gives in torch"
-    return _as_these({line for two in _LINES_OF_REFERENCE.findall(text) for line in two if line})
+    said = _as_these({line for two in _LINES_OF_REFERENCE.findall(text) for line in two if line})
+    return f"{said}: `{pairs[0][1]}`" if said and len(pairs) == 1 and _LONE not in text else said
 
 
 def _as_these(lines: Iterable[str]) -> str:
