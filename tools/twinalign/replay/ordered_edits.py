@@ -155,9 +155,8 @@ def ordered_edits(
         is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
         unlike = _is_unlike(edit) or (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute))
         likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
-        is_of_whole = ran is not None and ran.is_whole(edit.code, edit.old)
-        adding = _ADDING if _adds_number(edit) and not is_of_whole else 0
-        return distance + likelihood + adding + (2 * FAR if is_right else 0)
+        adds = _adds_number(edit) and (ran is None or not ran.is_whole(edit.code, edit.old))
+        return distance + likelihood + (_ADDING if adds else 0) + (2 * FAR if is_right else 0)
 
     def of_functions(some: Sequence[Code]) -> list[Edit]:
         found: list[tuple[tuple[float, int], Edit]] = []
