@@ -131,3 +131,12 @@ class TableOfPositions(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((5, 6), dtype="float32")}
+
+
+class MeasuredTable(TableOfPositions):
+    """Its metric runs in float32 alone."""
+
+    def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, float]:
+        if dtype == "float64":
+            raise TypeError("float32 is expected")
+        return {"accuracy": 75.0}

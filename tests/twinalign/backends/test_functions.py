@@ -126,6 +126,22 @@ def test_a_tensor_of_a_number_that_asks_for_float32_is_float64_in_a_float64_run(
     assert backend.to_array(make(24, dtype=framework.float32)).dtype == np.float32
 
 
+@pytest.mark.parametrize(
+    "written", ["concat([a, b], axis=1)", "stack([a, b])", "matmul(a, b)", "add_n([a, b])", "lerp(a, b, 0.5)"]
+)
+def test_paddle_joins_arrays_in_float32_with_what_is_made_beside_them_in_a_float64_run(written: str) -> None:
+    import paddle
+
+    with load_backend("paddle").default_dtype("float64"):
+        a = paddle.to_tensor(np.full((2, 2), 0.1, np.float32), stop_gradient=False)
+        b = paddle.ones([2, 2], dtype=a.dtype)  # float64
+        made = eval(f"paddle.{written}")
+        made.sum().backward()
+        assert (made.dtype, a.grad.dtype) == (paddle.float64, paddle.float32)
+        wide = eval(f"paddle.{written}", {"paddle": paddle, "a": a.astype("float64"), "b": b})
+        np.testing.assert_array_equal(made.numpy(), wide.numpy())
+
+
 WITH_FLOATS = "x*f, f*x, x/2, 2/x, f-x, x-f, x**0.5, f**x, x//f, f//x, x%f, x+f, f+x, x/x, x*2, 2-x"
 
 

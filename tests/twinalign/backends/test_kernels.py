@@ -261,6 +261,27 @@ def test_adadelta(called: Called) -> None:
     np.testing.assert_allclose(ours.numpy() - values, moved, rtol=1e-7)  # paddle keeps the rate in float32
 
 
+@pytest.mark.parametrize("beta2", [0.99, 0.999])
+def test_radam_is_rectified_as_in_torch(beta2: float, called: Called) -> None:
+    values, gradients = (np.random.default_rng(seed).standard_normal(7) for seed in (0, 1))
+    ours, theirs = paddle.nn.Layer().create_parameter([7], dtype="float64"), torch.nn.Parameter(torch.tensor(values))
+    ours.set_value(values)
+    optimizers = (
+        paddle.optimizer.RAdam(2.0**-6, beta2=beta2, parameters=[ours]),  # paddle keeps the rate in float32
+        torch.optim.RAdam([theirs], lr=2.0**-6, betas=(0.9, beta2)),
+    )
+    for step in range(9):  # with the sixth it begins
+        before = ours.numpy().copy(), theirs.detach().numpy().copy()
+        (ours * paddle.to_tensor(gradients * (step + 1))).sum().backward()
+        (theirs * torch.tensor(gradients * (step + 1))).sum().backward()
+        optimizers[0].step()
+        optimizers[0].clear_grad()
+        optimizers[1].step()
+        optimizers[1].zero_grad()
+        updates = ours.numpy() - before[0], theirs.detach().numpy() - before[1]
+        np.testing.assert_allclose(*updates, rtol=1e-12)
+
+
 def test_kernels_are_noted_whoever_calls_them(called: Called) -> None:
     x = paddle.ones([1, 2, 4, 4])
     functional.hardswish(x)

@@ -64,3 +64,20 @@ def test_a_table_that_a_constructor_rounds_is_judged_where_it_is_built_in_float6
         assert kept_run(case, out=tmp_path, locate=False, options=options).verdict == "aligned"
     assert not (tmp_path / "built_in_float64").exists()
     assert (result.stages["forward"].tensors[0].fp64_rel or 0.0) < 1e-7
+
+
+@pytest.mark.slow
+def test_a_table_is_judged_so_where_another_stage_does_not_run_in_float64(tmp_path: Path, kept_run: KeptRun) -> None:
+    result = kept_run("tests.cases.float32_constants:MeasuredTable", out=tmp_path, locate=False)
+    assert {name: stage.verdict for name, stage in result.stages.items()} == {"forward": "aligned", "metric": "aligned"}
+    assert any("built in float64" in note for note in result.stages["forward"].notes)
+    assert set(result.without_float64) == {"metric"}
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_located_where_another_stage_does_not_run_in_float64(
+    tmp_path: Path, kept_run: KeptRun
+) -> None:
+    result = kept_run("tests.cases.float32_constants:MeasuredTable", out=tmp_path, options={"rate": "0.4"})
+    assert result.located is not None
+    assert [fault.phase for fault in result.located.counted] == ["forward"]

@@ -36,7 +36,9 @@ def settled_constants(recorder: Recorder, result: RunResult) -> list[str]:
     diverged = [stage for stage, comparison in result.stages.items() if comparison.verdict == DIVERGED]
     if not diverged or not _may_be_constants(result.stages[diverged[0]]) or not set(diverged) <= set(_STAGES):
         return []
-    if recorder.settings.precision != "both" or recorder.settings.ranks > 1 or recorder.without_float64:
+    if recorder.settings.precision != "both" or recorder.settings.ranks > 1:
+        return []
+    if {stage for _, stage in recorder.without_float64} & set(diverged):
         return []
     folder = recorder.out / "built_in_float64"
     try:

@@ -106,14 +106,16 @@ def _search(recorder: Recorder, wrong: Sequence[str], result: RunResult, kept: K
     """
     from twinalign.search.locator import SEARCHED_STAGES, locate  # here: most runs find nothing wrong
 
-    if recorder.without_float64:
-        result.stages[wrong[0]].notes.append("no search for faults: layers are compared in float64")
-    elif set(wrong) & set(SEARCHED_STAGES):
-        settings = dataclasses.replace(recorder.settings, stages=tuple(wrong))
+    failed = {stage for _, stage in recorder.without_float64}
+    for stage in [stage for stage in wrong if stage in failed][:1]:
+        result.stages[stage].notes.append("no search for faults: layers are compared in float64")
+    searched = tuple(stage for stage in wrong if stage not in failed)
+    if set(searched) & set(SEARCHED_STAGES):
+        settings = dataclasses.replace(recorder.settings, stages=searched)
         try:
             result.located = locate(settings, recorder.progress, kept=kept)
         except SideCrashError as error:  # the verdict stands without it
-            result.stages[wrong[0]].notes.append(f"the search for faults failed: {error}")
+            result.stages[searched[0]].notes.append(f"the search for faults failed: {error}")
 
 
 def _decide_unmatched(result: RunResult) -> None:

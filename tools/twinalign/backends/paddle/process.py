@@ -20,6 +20,10 @@ _ADDRESS = re.compile("0x[0-9a-f]+")
 """Where a generator lies in memory, which its state says among its numbers."""
 _GIVE_A_DTYPE = ("cast", "full", "full_like", "arange", "linspace", "sum")
 """Kernels that are told the dtype of their result."""
+_OF_ONE_DTYPE = (
+    "concat", "stack", "add_n", "lerp", "matmul", "bmm", "dot", "addmm", "linear", "scatter", "put_along_axis",
+)  # fmt: skip
+"""Kernels that refuse tensors of different dtypes, as arrays in float32 and what is made beside them in float64."""
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 """Those of Python that paddle gives float32 for, whatever the default, where a whole number meets a float."""
 _ACCURACY_COMPATIBLE = "FLAGS_use_accuracy_compatible_kernel"
@@ -105,6 +109,28 @@ def _tensor_in_float64(made: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def _in_one_dtype(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel, which takes tensors in float32 beside those in float64, as arithmetic does."""
+
+    @functools.wraps(kernel)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = [*args, *kwargs.values()]
+        tensors = [one for value in given for one in (value if isinstance(value, (list, tuple)) else [value])]
+        dtypes = {one.dtype for one in tensors if isinstance(one, paddle.Tensor)}
+        if not {paddle.float32, paddle.float64} <= dtypes:
+            return kernel(*args, **kwargs)
+        return kernel(*map(_widened, args), **{name: _widened(value) for name, value in kwargs.items()})
+
+    return called
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_widened, value))
+    is_single = isinstance(value, paddle.Tensor) and value.dtype == paddle.float32
+    return value.astype("float64") if is_single else value
+
+
 def _is_whole(value: Any) -> bool:
     return not (value.is_floating_point() or value.is_complex())
 
@@ -137,6 +163,9 @@ def default_dtype(dtype: str) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name in _GIVE_A_DTYPE if dtype == "float64" else ():
                 stack.enter_context(replaced(paddle._C_ops, name, _float64_for_float32(getattr(paddle._C_ops, name))))
+            for name in _OF_ONE_DTYPE if dtype == "float64" else ():
+                if hasattr(paddle._C_ops, name):  # not every version has all
+                    stack.enter_context(replaced(paddle._C_ops, name, _in_one_dtype(getattr(paddle._C_ops, name))))
             if dtype == "float64":
                 made = _tensor_in_float64(creation._to_tensor_non_static)
                 stack.enter_context(replaced(creation, "_to_tensor_non_static", made))
