@@ -13,14 +13,20 @@ class Rounded(OneNet):
     """Both keep in a buffer what no state holds, and nothing but rounding differs."""
 
     shift = 0.0
+    factor = 1.0
 
     def net(self, root: Any, framework: str) -> Any:
         kind, port, shift = root.nn, framework == "paddle", self.shift
+        factor = self.factor if port else 1.0
+
+        class Scale(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def forward(self, x: Any) -> Any:
+                return x * factor
 
         class Net(kind.Layer if port else kind.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
-                self.enter, self.leave = kind.Linear(8, 8), kind.Linear(8, 8)
+                self.enter, self.leave, self.scale = kind.Linear(8, 8), kind.Linear(8, 8), Scale()
                 at = root.arange(5, dtype=root.get_default_dtype())[:, None]
                 places = root.arange(8, dtype=root.get_default_dtype()) / 8
                 if port:
@@ -29,7 +35,7 @@ class Rounded(OneNet):
                     self.register_buffer("table", root.sin(at / root.pow(root.tensor(10.0), places)), persistent=False)
 
             def forward(self, x: Any) -> Any:
-                return self.leave(self.enter(x) + self.table)
+                return self.scale(self.leave(self.enter(x) + self.table))
 
         return Net()
 
@@ -41,6 +47,12 @@ class Shifted(Rounded):
     """The port's table is off by as little as rounding."""
 
     shift = 3e-7
+
+
+class RoundedBeside(Rounded):
+    """Another layer of the port is wrong."""
+
+    factor = 1.01
 
 
 class Masked(OneNet):

@@ -12,7 +12,7 @@ from twinalign.search.locator import locate
 CASES = Path(__file__).with_name("table_cases.py")
 
 
-@pytest.mark.parametrize(("case", "wrong"), [("Rounded", []), ("Shifted", [""])])
+@pytest.mark.parametrize(("case", "wrong"), [("Rounded", []), ("Shifted", [""]), ("RoundedBeside", ["scale"])])
 def test_small_differences_are_judged_with_constants_in_float64(tmp_path: Path, case: str, wrong: list[str]) -> None:
     found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"))
     assert found.not_searched == {}

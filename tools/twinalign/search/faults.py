@@ -63,10 +63,10 @@ def in_one_line(fault: Fault) -> str:
     return f"wrong in {fault.reference_layer}" + (f": {fault.explanation.text}" if fault.explanation else "")
 
 
-def are_rounded(faults: Iterable[Fault]) -> bool:
-    """Whether there are faults, and all of them are as small as what float32 leaves of a constant."""
-    sizes = [found["relative"] for fault in faults for found in fault.evidence["values"].values()]
-    return bool(sizes) and all(size is not None and size <= _OF_FLOAT32 for size in sizes)
+def some_are_rounded(faults: Iterable[Fault]) -> bool:
+    """Whether there is a fault that is as small as what float32 leaves of a constant, be it beside others."""
+    sizes = ([found["relative"] for found in fault.evidence["values"].values()] for fault in faults)
+    return any(bool(of) and all(size is not None and size <= _OF_FLOAT32 for size in of) for of in sizes)
 
 
 def where_in_unit(path: str, values: Mapping[str, Any]) -> str:

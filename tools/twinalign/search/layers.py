@@ -32,7 +32,7 @@ from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.accepted import are_accepted
 from twinalign.search.causes_of_layers import CauseSearch, place_of
 from twinalign.search.edits_of_port import PortEdits
-from twinalign.search.faults import Fault, are_rounded, shows_more, where_in_unit
+from twinalign.search.faults import Fault, shows_more, some_are_rounded, where_in_unit
 from twinalign.search.layer_faults import LayerFaults, finite
 from twinalign.search.matching import Matching, by_known_names, match_calls
 from twinalign.sides import FOUND
@@ -70,7 +70,7 @@ def locate_layers(
         gradients: `.npz` file to write with the gradients of the reference's parameters, if wanted.
         rename: the case's rename rules for the part.
         accept: `ID` or `ID=PATTERN` of the conventions that the case accepts: what they cover is not looked into.
-        unless_rounded: look for no cause where `are_rounded` holds.
+        unless_rounded: look for no cause where `some_are_rounded` holds.
     """
     try:
         given = processes, stage, weights, folder.resolve(), gradients, rename, accept, progress, unless_rounded
@@ -264,7 +264,7 @@ class _Search:
             places = ", ".join(map(place_of, [*found.values()][:_MOST_NAMED]))
             more = f" and {len(asked) - _MOST_NAMED} more" if len(asked) > _MOST_NAMED else ""
             self.progress(FOUND, f"wrong in {places}{more}")
-        if not explain or (self.unless_rounded and are_rounded(found.values())):
+        if not explain or (self.unless_rounded and some_are_rounded(found.values())):
             return list(found.values())
         search = CauseSearch(
             self._ask,

@@ -26,7 +26,7 @@ from twinalign.replay.later_steps import port_later_weights, reference_later_wei
 from twinalign.search.accepted import accept, is_accepted
 from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
-from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once, in_one_line
+from twinalign.search.faults import LATER_STEP, Fault, each_once, in_one_line, some_are_rounded
 from twinalign.search.layer_faults import LayerFaults
 from twinalign.search.layers import locate_layers
 from twinalign.search.metric import locate_metric
@@ -225,7 +225,7 @@ class Locator:
                 progress=self._progress,
             )
             found = search(unless_rounded=True)
-            if are_rounded(found.faults):
+            if some_are_rounded(found.faults):
                 # Both sides may hold constants that their constructors have rounded to float32, each in its own way.
                 found = self._with_exact_constants(search) or search()
             if part not in result.layers or found.faults:
