@@ -38,7 +38,7 @@ def repeat_few_numbers(context: StageContext, again: Callable[[int], Any], singl
         leaves = named_values(values, context.backend.is_tensor, prefix, {})
         repeats.append({name: context.as_array(leaf) for name, leaf in leaves if name in few})
         moved = moved or not all(np.array_equal(v, recorded[n], equal_nan=True) for n, v in repeats[-1].items())
-        if len(repeats) == UNCHANGED and not moved:
+        if len(repeats) == UNCHANGED and not moved and context.ranks == 1:  # ranks only go on together
             break
     context.recording.metadata["repeats"] = {
         name: [found[name].ravel().tolist() for found in repeats]
