@@ -5,6 +5,7 @@ The port is written in the dialect of paddle that takes torch's names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,13 @@ class TableOfPositions(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((5, 6), dtype="float32")}
+
+
+class TableBesideLoss(TableOfPositions):
+    """The port's loss is wrong as well."""
+
+    def loss(self, outputs: Any, inputs: Mapping[str, Any], framework: str) -> Any:
+        return outputs.square().mean() if framework == "torch" else outputs.square().sum()
 
 
 class MeasuredTable(TableOfPositions):

@@ -81,3 +81,10 @@ def test_what_is_wrong_is_located_where_another_stage_does_not_run_in_float64(
     result = kept_run("tests.cases.float32_constants:MeasuredTable", out=tmp_path, options={"rate": "0.4"})
     assert result.located is not None
     assert [fault.phase for fault in result.located.counted] == ["forward"]
+
+
+@pytest.mark.slow
+def test_a_table_is_judged_so_beside_what_is_really_wrong(tmp_path: Path, kept_run: KeptRun) -> None:
+    result = kept_run("tests.cases.float32_constants:TableBesideLoss", out=tmp_path, locate=False)
+    assert {name: stage.verdict for name, stage in result.stages.items()} == {"forward": "aligned", "loss": "diverged"}
+    assert any("built in float64" in note for note in result.stages["forward"].notes)

@@ -7,6 +7,7 @@ in its forward, then differs in float64 by what float32 leaves of it. Models tha
 import dataclasses
 import os
 import shutil
+from collections.abc import Sequence
 
 from twinalign.errors import SideCrashError
 from twinalign.files.recordings import Recording, metadata_path
@@ -30,11 +31,11 @@ _WIDENED = 1e-5
 def settled_constants(recorder: Recorder, result: RunResult) -> list[str]:
     """Record float64 anew, with models built in it, where constants in float32 may be all that differs.
 
-    Returns the stages that are to be judged again: all that diverged, if all are aligned then, else none, and their
-    recordings stay as they were.
+    Returns the stages that are to be judged again: all of the model that diverged, if one of them no longer does then,
+    else none, and their recordings stay as they were.
     """
-    diverged = [stage for stage, comparison in result.stages.items() if comparison.verdict == DIVERGED]
-    if not diverged or not _may_be_constants(result.stages[diverged[0]]) or not set(diverged) <= set(_STAGES):
+    diverged = [stage for stage in _STAGES if stage in result.stages and result.stages[stage].verdict == DIVERGED]
+    if not diverged or not _may_be_constants(result.stages[diverged[0]]):
         return []
     if recorder.settings.precision != "both" or recorder.settings.ranks > 1:
         return []
@@ -51,12 +52,8 @@ def settled_constants(recorder: Recorder, result: RunResult) -> list[str]:
         with recorder.running(SIDES, wanted) as weights:
             for one in sorted(wanted, key=lambda one: one.side):
                 recorder.make(one, weights)
-        for stage in diverged:
-            recordings = StageRecordings.load(recorder, stage)
-            found = {(one.side, one.dtype): Recording.load(one.path) for one in wanted if one.stage == stage}
-            exact = dataclasses.replace(recordings, by_key={**recordings.by_key, **found})
-            if compare_stage(stage, exact, recorder.description).verdict != ALIGNED:
-                return []
+        if not any(_settles(recorder, stage, wanted) for stage in diverged):
+            return []
         for one in wanted:
             path = recorder.recording_path(one.side, one.stage, one.dtype)
             metadata_path(path).unlink(missing_ok=True)  # a recording without metadata counts as unfinished
@@ -67,6 +64,14 @@ def settled_constants(recorder: Recorder, result: RunResult) -> list[str]:
         return []
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settles(recorder: Recorder, stage: str, made: Sequence[PlannedRecording]) -> bool:
+    """Whether a stage is aligned with these recordings in float64."""
+    recordings = StageRecordings.load(recorder, stage)
+    found = {(one.side, one.dtype): Recording.load(one.path) for one in made if one.stage == stage}
+    exact = dataclasses.replace(recordings, by_key={**recordings.by_key, **found})
+    return compare_stage(stage, exact, recorder.description).verdict == ALIGNED
 
 
 def _may_be_constants(comparison: Comparison) -> bool:
