@@ -271,13 +271,17 @@ def _edits(
     opening = _Opening(made_once(code))
     forms = {dumped: one for one in made if (dumped := ast.dump(one[0])) not in known}
     right = {ast.dump(new) for new, _ in made}  # what the reference has as well is right where it stands
+    around: dict[str, list[tuple[ast.expr, bool]]] = {}  # but for what the reference does with it
+    for one in forms.values():
+        for part in dict.fromkeys(map(ast.dump, expressions([one[0]]))):
+            around.setdefault(part, []).append(one)
     absent = _absent(code, named, elsewhere)
     for node in expressions([code.tree, *code.tree.args.defaults]):
         if chosen and id(node) not in chosen:
             continue
-        if (not isinstance(node, _COMPUTED) and not opening.opens(node)) or ast.dump(node) in right:
+        if not isinstance(node, _COMPUTED) and not opening.opens(node):
             continue
-        for new, is_absent in forms.values():
+        for new, is_absent in around.get(ast.dump(node), []) if ast.dump(node) in right else forms.values():
             are_absent = is_absent + (id(node) in absent)
             least = 0.0 if are_absent == len((node, new)) else _LEAST
             if least and not opening.names(node) & opening.names(new):
