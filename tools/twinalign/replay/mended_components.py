@@ -23,6 +23,7 @@ from twinalign.files.recordings import Recording
 from twinalign.replay import data_pipeline, metric, optimizer, training
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import grafts
+from twinalign.replay.guarded import LONGEST
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.kept_edits import keep_edit, kept_edits
 from twinalign.replay.noted_values import values_in
@@ -141,12 +142,16 @@ class Component:
         return [code for code in found if not self._is_of_case(code)]
 
     def _fit(self, before: Set[Any], files: Set[str], seconds: float, edit: Edit) -> Fit:
+        is_own, beyond = True, set[Any]()
         try:
             with edited(edit, seconds):
-                left = self.wrong()
-                # What calls the reference's own code gives what it gives.
-                is_own = bool(left) or {file for file, _ in Ran.of(self.run).lines} <= files
-                beyond = self.elsewhere() if is_own and not left else set()
+                left = (self.first or self.wrong)()
+            if not left:
+                with edited(edit, seconds + LONGEST):  # what is right so far has an end
+                    left = self.wrong()
+                    # What calls the reference's own code gives what it gives.
+                    is_own = bool(left) or {file for file, _ in Ran.of(self.run).lines} <= files
+                    beyond = set(self.elsewhere()) if is_own and not left else beyond
         except Exception:  # an edit may not run
             return Fit.NOTHING
         if not left and is_own and beyond <= before:
@@ -388,13 +393,5 @@ def steps_mended(
 
     pairs = ((reference, ()), (other_sizes, optimizer.OTHER_SIZES))
     here, elsewhere = (functools.partial(wrong, Recording.load(Path(file)).arrays, sizes) for file, sizes in pairs)
-    made_by, of_schedule = [_MADE_BY[WEIGHT_NORM]], _of_schedule_alone(worker, weights)
+    made_by, of_schedule = [_MADE_BY[WEIGHT_NORM]], optimizer.of_schedule_alone(worker, weights)
     return Component(worker, here, here, made_by, of_schedule, elsewhere=elsewhere).mended(theirs, seconds)
-
-
-def _of_schedule_alone(worker: Any, weights: Mapping[str, Any]) -> set[str]:
-    """Names of the functions that only the schedule calls, whose rates are given to the optimizer anyway."""
-    schedule = functools.partial(optimizer.record_schedule, worker, weights=weights)
-    built = functools.partial(optimizer.start, worker, worker.fresh_case(optimizer.STAGE), weights)
-    both, of_optimizer = ({code.name for code in functions_of(run, "paddle")} for run in (schedule, built))
-    return both - of_optimizer

@@ -12,6 +12,7 @@ from twinalign.case.moved_values import scaled_by_pattern
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording, sample
 from twinalign.replay.noted_functions import noted
+from twinalign.replay.running_functions import functions_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 STAGE = "backward"
@@ -164,6 +165,14 @@ def _scheduled(case: Case, optimizer: Any, step: int, framework: str, backend: A
         if step < case.steps:
             raise
         return None
+
+
+def of_schedule_alone(worker: Any, weights: Mapping[str, Any]) -> set[str]:
+    """Names of the port's functions that only the schedule calls, whose rates are given to the optimizer anyway."""
+    case = worker.fresh_case(STAGE)
+    runs = (lambda: record_schedule(worker, weights=weights)), (lambda: start(worker, case, weights))
+    both, of_optimizer = ({code.name for code in functions_of(run, "paddle")} for run in runs)
+    return both - of_optimizer
 
 
 def start(worker: Any, case: Case, weights: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
-from twinalign.replay.guarded import guarded
+from twinalign.replay.guarded import LONGEST, guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
 from twinalign.replay.module_constants import ConstantEdit
 from twinalign.replay.noted_expressions import in_scope
@@ -25,7 +25,7 @@ from twinalign.replay.small_edits import number_of
 from twinalign.replay.statement_edits import statement_edits
 
 _LONGER = 1.0
-"""Seconds of processor time that an edit may add: a loop may have no end."""
+"""Seconds of processor time that an edit may add to what runs at once: a loop may have no end."""
 _AGAIN_AT_LEAST = 1.0
 """Seconds of processor time for an edit that says more than one that is found."""
 
@@ -104,7 +104,7 @@ def edited(edit: Edit, as_it_is: float = 0.0) -> Iterator[None]:
 
     `as_it_is`: seconds of processor time that what runs there takes without an edit.
     """
-    with put_in(edit), guarded(as_it_is + _LONGER):
+    with put_in(edit), guarded(as_it_is + min(_LONGER + 4 * as_it_is, LONGEST)):
         yield
 
 
