@@ -72,9 +72,8 @@ def test_betas_in_float32_are_no_alarm_in_float64(kind: str) -> None:
     found = judged(arrays)
     assert [(t.name, t.reason) for t in found.tensors if t.verdict == "diverged"] == []
     allowed = {tensor.name.split(".")[1]: tensor.allowed for tensor in found.tensors}
-    is_exact = kind == "RAdam"
-    assert allowed["moment1"] == (None if is_exact else "paddle_adam_first_moment")
-    assert allowed["moment2"] == (None if is_exact else "paddle_adam_second_moment")
+    assert allowed["moment1"] == (None if kind == "RAdam" else "paddle_adam_first_moment")
+    assert allowed["moment2"] == "paddle_adam_second_moment"
     # A beta that somebody wrote otherwise by a ten thousandth is far from that.
     for name in arrays[1]:
         if "moment2" in name:

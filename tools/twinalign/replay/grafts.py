@@ -273,8 +273,8 @@ def _edits(
     right = {ast.dump(new) for new, _ in made}  # what the reference has as well is right where it stands
     around: dict[str, list[tuple[ast.expr, bool]]] = {}  # but for what the reference does with it
     for one in forms.values():
-        for part in dict.fromkeys(map(ast.dump, expressions([one[0]]))):
-            around.setdefault(part, []).append(one)
+        for part in _directly_inside(one[0]):
+            around.setdefault(ast.dump(part), []).append(one)
     absent = _absent(code, named, elsewhere)
     for node in expressions([code.tree, *code.tree.args.defaults]):
         if chosen and id(node) not in chosen:
@@ -290,6 +290,12 @@ def _edits(
             share = ratio(ours, theirs, least)
             if share >= least and _said(ours) != _said(theirs):
                 yield share + _ABSENT * are_absent, Graft(code, node, ast.copy_location(new, node))
+
+
+def _directly_inside(node: ast.expr) -> Iterator[ast.AST]:
+    """What an expression does something with: its operands, what it calls a method of, and what it gives a function."""
+    for child in ast.iter_child_nodes(node):
+        yield child.value if isinstance(child, ast.Attribute) and child is getattr(node, "func", None) else child
 
 
 class _Opening:
