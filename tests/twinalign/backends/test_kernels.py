@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,6 +242,16 @@ def test_an_exponent(power: Callable[..., Any], exponent: float, called: Called)
     assert power(paddle.to_tensor(values.astype(np.float32)), exponent).dtype == paddle.float32
 
 
+def step_both(ours: Any, theirs: Any, optimizers: Sequence[Any], gradient: np.ndarray) -> None:
+    """One step of paddle's optimizer and of torch's, on the same gradient."""
+    (ours * paddle.to_tensor(gradient)).sum().backward()
+    (theirs * torch.tensor(gradient)).sum().backward()
+    optimizers[0].step()
+    optimizers[0].clear_grad()
+    optimizers[1].step()
+    optimizers[1].zero_grad()
+
+
 def test_adadelta(called: Called) -> None:
     values, gradients = (np.random.default_rng(seed).standard_normal(7) for seed in (0, 1))
     ours, theirs = paddle.nn.Layer().create_parameter([7], dtype="float64"), torch.nn.Parameter(torch.tensor(values))
@@ -251,12 +261,7 @@ def test_adadelta(called: Called) -> None:
         torch.optim.Adadelta([theirs], lr=0.3, eps=1e-6, rho=0.9),
     )
     for step in range(4):
-        (ours * paddle.to_tensor(gradients * (step + 1))).sum().backward()
-        (theirs * torch.tensor(gradients * (step + 1))).sum().backward()
-        optimizers[0].step()
-        optimizers[0].clear_grad()
-        optimizers[1].step()
-        optimizers[1].zero_grad()
+        step_both(ours, theirs, optimizers, gradients * (step + 1))
     moved = theirs.detach().numpy() - values
     np.testing.assert_allclose(ours.numpy() - values, moved, rtol=1e-7)  # paddle keeps the rate in float32
 
@@ -272,12 +277,7 @@ def test_radam_is_rectified_as_in_torch(beta2: float, called: Called) -> None:
     )
     for step in range(9):  # with the sixth it begins
         before = ours.numpy().copy(), theirs.detach().numpy().copy()
-        (ours * paddle.to_tensor(gradients * (step + 1))).sum().backward()
-        (theirs * torch.tensor(gradients * (step + 1))).sum().backward()
-        optimizers[0].step()
-        optimizers[0].clear_grad()
-        optimizers[1].step()
-        optimizers[1].zero_grad()
+        step_both(ours, theirs, optimizers, gradients * (step + 1))
         updates = ours.numpy() - before[0], theirs.detach().numpy() - before[1]
         np.testing.assert_allclose(*updates, rtol=1e-12)
 
