@@ -30,8 +30,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def memory(root: int) -> tuple[int, int]:
-    """Bytes of memory of a process and everything below it: shared pages counted once, and in each process."""
+def processes(root: int) -> list[int]:
+    """A process and everything below it."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -40,16 +40,26 @@ def memory(root: int) -> tuple[int, int]:
             except OSError:
                 continue
             parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    shared_once, total, waiting = 0, 0, [root]
-    while waiting:
-        process = waiting.pop()
-        waiting += parents.get(process, [])
-        try:
-            total += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * PAGE
-            shared_once += int(Path(f"/proc/{process}/smaps_rollup").read_text().split("\nPss:")[1].split()[0]) * 1024
-        except (OSError, IndexError):  # a process that ends now has neither
-            continue
-    return shared_once, total
+    found = [root]
+    for process in found:
+        found += parents.get(process, [])
+    return found
+
+
+def memory(process: int) -> int:
+    """Bytes of memory of a process, pages that it shares included."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * PAGE
+    except (OSError, IndexError):  # it ends now
+        return 0
+
+
+def own_memory(process: int) -> int:
+    """Bytes of memory of a process, of shared pages its share. The system counts page by page, and stops it so long."""
+    try:
+        return int(Path(f"/proc/{process}/smaps_rollup").read_text().split("\nPss:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        return 0
 
 
 @dataclasses.dataclass
@@ -81,8 +91,10 @@ def run(out: Path) -> Measured:
     listener.start()
     peak = 0, 0
     while process.poll() is None:
-        now = memory(process.pid)
-        peak = max(peak[0], now[0]), max(peak[1], now[1])
+        running = processes(process.pid)
+        total = sum(map(memory, running))
+        if total > peak[1]:
+            peak = max(peak[0], sum(map(own_memory, running))), total
         time.sleep(0.25)
     seconds, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     listener.join()

@@ -10,9 +10,12 @@ import math
 import paddle
 from paddle import Tensor, nn
 
-# diff: paddle's layer draws its weight when it is made, as slowly as a second time here. A constant takes no time.
-DRAWN_LATER = nn.initializer.Constant(0.0)
-"""The `weight_attr` of a Linear whose weight the functions of this module draw."""
+
+def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
+    """A Linear whose weight and bias are left to the functions below; paddle does not draw them first."""
+    # diff: paddle's layer draws its weight when it is made, as slowly as a second time here. A constant takes no time.
+    undrawn = nn.initializer.Constant(0.0)
+    return nn.Linear(in_features, out_features, weight_attr=undrawn, bias_attr=None if bias else False)
 
 
 @paddle.no_grad()

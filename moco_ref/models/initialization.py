@@ -9,6 +9,14 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+
+def linear(in_features: int, out_features: int, bias: bool = True) -> nn.Linear:
+    """A Linear whose weight and bias are left to the functions below; torch does not draw them first."""
+    layer = skip_init(nn.Linear, in_features, out_features, bias)
+    assert isinstance(layer, nn.Linear)
+    return layer
 
 
 @torch.no_grad()

@@ -78,7 +78,7 @@ def projection_mlp(
     for index in range(num_layers):
         is_last = index == num_layers - 1
         input_size, output_size = input_dim if index == 0 else hidden_dim, output_dim if is_last else hidden_dim
-        linear = nn.Linear(input_size, output_size, bias=False)
+        linear = initialization.linear(input_size, output_size, bias=False)
         initialization.torch_default_(linear)
         layers.append(linear)
         if not is_last:

@@ -123,7 +123,7 @@ class ResNet(nn.Module):
             stage = _build_stage(block, input_channels, channels, stage_rates, stride, groups, base_width)
             setattr(self, f"layer{index + 1}", stage)
             input_channels = channels * block.expansion
-        self.fc = nn.Linear(self.num_features, num_classes)
+        self.fc = initialization.linear(self.num_features, num_classes)
         initialization.torch_default_(self.fc)
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):

@@ -84,8 +84,8 @@ class Attention(nn.Module):
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.qkv = nn.Linear(dim, dim * 3)
-        self.proj = nn.Linear(dim, dim)
+        self.qkv = initialization.linear(dim, dim * 3)
+        self.proj = initialization.linear(dim, dim)
         initialization.xavier_uniform_linear_(self.qkv, matrices=3)
         initialization.xavier_uniform_linear_(self.proj)
 
@@ -103,9 +103,9 @@ class MultilayerPerceptron(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, hidden_dim)
+        self.fc1 = initialization.linear(dim, hidden_dim)
         self.act = nn.GELU()
-        self.fc2 = nn.Linear(hidden_dim, dim)
+        self.fc2 = initialization.linear(hidden_dim, dim)
         initialization.xavier_uniform_linear_(self.fc1)
         initialization.xavier_uniform_linear_(self.fc2)
 
@@ -165,7 +165,7 @@ class VisionTransformer(nn.Module):
         rates = drop_path_rates(drop_path, depth)
         self.blocks = nn.Sequential(*[Block(dim, num_heads, drop_path=rate) for rate in rates])
         self.norm = nn.LayerNorm(dim, eps=1e-6)
-        self.head = nn.Linear(dim, num_classes)
+        self.head = initialization.linear(dim, num_classes)
         initialization.xavier_uniform_linear_(self.head)
         # The paper's section 4.2: a patch projection that stays random trains more stably. Stems are trained.
         if stop_grad_conv1 and isinstance(self.patch_embed, PatchEmbedding):
