@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from paddle.nn import functional
 
 from twinalign.backends.paddle.port_only.kernels import SOFTMAX_FLOOR, Called, kernels_called
+from twinalign.backends.paddle.port_only.optimizer_kernels import OPTIMIZER_KERNELS
 
 MOMENTA = [0.5, 0.9, 0.97, 0.99, 0.999, 0.3, 0.0, 1.0]
 
@@ -266,20 +268,101 @@ def test_adadelta(called: Called) -> None:
     np.testing.assert_allclose(ours.numpy() - values, moved, rtol=1e-7)  # paddle keeps the rate in float32
 
 
-@pytest.mark.parametrize("beta2", [0.99, 0.999])
-def test_radam_is_rectified_as_in_torch(beta2: float, called: Called) -> None:
+RATE = 2.0**-6
+"""paddle keeps the rate in float32, which has this one exactly."""
+
+
+class Formula:
+    """An optimizer of torch by a formula: `update(gradient, state, step)` is what the step takes off the weights."""
+
+    def __init__(self, weight: torch.nn.Parameter, update: Callable[..., Any]) -> None:
+        self.weight, self.update, self.state, self.steps = weight, update, dict[str, Any](), 0
+
+    def step(self) -> None:
+        self.steps += 1
+        with torch.no_grad():
+            self.weight -= self.update(self.weight, self.weight.grad, self.state, self.steps)
+
+    def zero_grad(self) -> None:
+        self.weight.grad = None
+
+
+def adamax(weight: Any, gradient: Any, state: dict[str, Any], step: int) -> Any:
+    """Kingma and Ba, 2015, algorithm 2, with paddle's epsilon: it is added to the largest gradient so far."""
+    state["m"] = 0.8 * state.get("m", 0.0) + (1 - 0.8) * gradient
+    state["u"] = torch.maximum(0.97 * state.get("u", torch.zeros(7)) + 1e-6, gradient.abs())
+    return RATE / (1 - 0.8**step) * state["m"] / state["u"]
+
+
+def rmsprop(weight: Any, gradient: Any, state: dict[str, Any], step: int) -> Any:
+    """Graves, 2013, equations 38 to 41: epsilon is inside the root, the rate inside the momentum."""
+    state["n"] = 0.93 * state.get("n", 0.0) + (1 - 0.93) * gradient**2
+    state["g"] = 0.93 * state.get("g", 0.0) + (1 - 0.93) * gradient
+    state["d"] = 0.7 * state.get("d", 0.0) + RATE * gradient / (state["n"] - state["g"] ** 2 + 1e-5).sqrt()
+    return state["d"]
+
+
+def lamb(weight: Any, gradient: Any, state: dict[str, Any], step: int) -> Any:
+    """You et al., 2020, algorithm 2."""
+    state["m"] = 0.8 * state.get("m", 0.0) + (1 - 0.8) * gradient
+    state["v"] = 0.97 * state.get("v", 0.0) + (1 - 0.97) * gradient**2
+    ratio = state["m"] / (1 - 0.8**step) / ((state["v"] / (1 - 0.97**step)).sqrt() + 1e-5) + 0.03 * weight
+    return RATE * weight.norm() / ratio.norm() * ratio
+
+
+OPTIMIZERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    **{
+        f"{name} {beta2}": (
+            partial(getattr(paddle.optimizer, name), RATE, beta2=beta2),
+            lambda weight, name=name, beta2=beta2: getattr(torch.optim, name)([weight], lr=RATE, betas=(0.9, beta2)),
+        )
+        for name in ("RAdam", "NAdam")
+        for beta2 in (0.99, 0.999)
+    },
+    "AdamW": (
+        partial(paddle.optimizer.AdamW, RATE, weight_decay=0.03),
+        lambda weight: torch.optim.AdamW([weight], lr=RATE, weight_decay=0.03),
+    ),
+    "Adamax": (partial(paddle.optimizer.Adamax, RATE, 0.8, 0.97, 1e-6), lambda weight: Formula(weight, adamax)),
+    "RMSProp": (
+        partial(paddle.optimizer.RMSProp, RATE, 0.93, 1e-5, 0.7, True),
+        lambda weight: Formula(weight, rmsprop),
+    ),
+    "Lamb": (partial(paddle.optimizer.Lamb, RATE, 0.03, 0.8, 0.97, 1e-5), lambda weight: Formula(weight, lamb)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_is_exact_in_float64(name: str, called: Called) -> None:
     values, gradients = (np.random.default_rng(seed).standard_normal(7) for seed in (0, 1))
     ours, theirs = paddle.nn.Layer().create_parameter([7], dtype="float64"), torch.nn.Parameter(torch.tensor(values))
     ours.set_value(values)
-    optimizers = (
-        paddle.optimizer.RAdam(2.0**-6, beta2=beta2, parameters=[ours]),  # paddle keeps the rate in float32
-        torch.optim.RAdam([theirs], lr=2.0**-6, betas=(0.9, beta2)),
-    )
-    for step in range(9):  # with the sixth it begins
-        before = ours.numpy().copy(), theirs.detach().numpy().copy()
-        step_both(ours, theirs, optimizers, gradients * (step + 1))
-        updates = ours.numpy() - before[0], theirs.detach().numpy() - before[1]
-        np.testing.assert_allclose(*updates, rtol=1e-12)
+    torch.set_default_dtype(torch.float64)  # NAdam of torch keeps the product of its momenta in it
+    try:
+        optimizers = OPTIMIZERS[name][0](parameters=[ours]), OPTIMIZERS[name][1](theirs)
+        for step in range(9):  # RAdam's rectification begins with the sixth
+            before = ours.numpy().copy(), theirs.detach().numpy().copy()
+            step_both(ours, theirs, optimizers, gradients * (step + 1))
+            np.testing.assert_allclose(ours.numpy() - before[0], theirs.detach().numpy() - before[1], rtol=1e-12)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_is_paddles_own_in_float32(name: str, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    def weights() -> np.ndarray:
+        parameter = paddle.nn.Layer().create_parameter([7], default_initializer=paddle.nn.initializer.Constant(0.7))
+        optimizer = OPTIMIZERS[name][0](parameters=[parameter])
+        for step in range(3):
+            (parameter * paddle.arange(7, dtype="float32") * (step + 0.3)).sum().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        return parameter.numpy()
+
+    found = weights()
+    for kernel in OPTIMIZER_KERNELS:
+        monkeypatch.setattr(paddle._C_ops, kernel, getattr(paddle._C_ops, kernel).__wrapped__)
+    np.testing.assert_array_equal(found, weights())
 
 
 def test_kernels_are_noted_whoever_calls_them(called: Called) -> None:

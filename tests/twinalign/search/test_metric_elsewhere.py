@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.twinalign.search.written_cases import edited
@@ -116,6 +117,13 @@ def test_a_cut_off_that_no_sample_meets_is_seen(
 def test_numbers_elsewhere_differ_by_more_than_a_quotient_in_float32_may() -> None:
     reference = {ELSEWHERE: [{"acc": 0.5, "loss": 2.0}, {"acc": 0.25, "loss": 1.0}]}
     port = {ELSEWHERE: [{"acc": 0.5, "loss": 2.0000001}, {"acc": 0.375, "loss": 1.0}]}
-    assert [name for name, _ in apart_elsewhere(reference, port)] == ["acc on other values"]
-    assert list(apart_elsewhere(reference, {})) == []
-    assert list(apart_elsewhere(reference, reference)) == []
+    assert [name for name, _ in apart_elsewhere(reference, port, {}, {})] == ["acc on other values"]
+    assert list(apart_elsewhere(reference, {}, {}, {})) == []
+    assert list(apart_elsewhere(reference, reference, {}, {})) == []
+
+
+@pytest.mark.parametrize(("in_float32", "names"), [(2e-6, []), (4e-15, ["error on other values"])])
+def test_a_number_that_is_only_rounding_may_differ_by_rounding(in_float32: float, names: list[str]) -> None:
+    reference, port = ({ELSEWHERE: [{"error": error}]} for error in (3.7e-15, 3.1e-15))
+    judged, exact = ({"error": np.array(error)} for error in (in_float32, 3.9e-15))
+    assert [name for name, _ in apart_elsewhere(reference, port, judged, exact)] == names

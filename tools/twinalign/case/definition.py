@@ -96,7 +96,8 @@ class Case:
         raise NotImplementedError
 
     def schedule(self, optimizer: Any, step: int, framework: str) -> Mapping[str, float] | None:
-        """Set the learning rate before optimizer step `step` (from 0); returned values are recorded."""
+        """Set the learning rate of optimizer step `step` (from 0), before its forward pass; returned values are
+        recorded."""
         return None
 
     def dataset(self, framework: str, split: str) -> Iterable[Any]:

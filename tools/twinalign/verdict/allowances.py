@@ -110,18 +110,9 @@ KNOWN_ALLOWANCES = {
         ),
         Allowance("paddle_optimizer_scalars", 1e-7, "paddle's optimizers keep rate and coefficients in float32"),
         # 1 - beta2 of a float32 beta2 = 0.999 is off by up to 2^-25 / 0.001 of itself; torch computes it in double.
-        # Adam does it in float32 runs alone; NAdam and RAdam in float64 as well, with beta1 too.
-        Allowance(
-            "paddle_adam_first_moment",
-            2.0**-25 / 0.1,
-            "paddle's NAdam and RAdam subtract beta1 from 1 in float32",
-            pattern="*moment1*",
-            of_rounding=0.25,  # a gradient that cancels the moment so far leaves this error of both, and their rounding
-            of_update=True,
-        ),
         Allowance(
             "paddle_adam_second_moment",
-            2.0**-25 / 1e-3,
+            0.0,
             "paddle's Adam subtracts beta2 from 1 in float32",
             pattern="*moment2*",
             low_bound=2.0**-24 / 1e-3,

@@ -36,8 +36,7 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     of_layers = [name for name in allowances_of_classes(classes) if not any(part in name for part in exact)]
     found += dict.fromkeys([*of_layers, *(allowance for kernel, allowance in _KERNELS if kernel in kernels)])
     if stage == "backward":
-        found += ["paddle_optimizer_scalars", "paddle_adam_first_moment", "paddle_adam_second_moment"]
-        found.append("paddle_adam_bias_correction")
+        found += ["paddle_optimizer_scalars", "paddle_adam_second_moment", "paddle_adam_bias_correction"]
     if stage in ("loss", "backward"):
         found.append("paddle_long_sums")
     if stage == "forward" and momenta:  # one batch, of which the running mean takes a share

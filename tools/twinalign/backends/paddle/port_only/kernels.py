@@ -6,16 +6,13 @@ how much. But these kernels are linear in their constant, so that a float64 run 
 wrote, and is then judged without any allowance. With `32` for a value as the kernel keeps it:
 
 - `label_smooth`: labels * float32(1 - epsilon32) + prior * epsilon32, of labels that `one_hot` makes in float32.
-- `momentum_`: velocity = mu32 * velocity + gradient + decay32 * parameter.
 - `batch_norm`: running = running + (1 - momentum32) * (batch - running), and the deviation sqrt(variance + epsilon32).
   With c**2 * epsilon a power of two, which float32 holds, batch norm of c * x with it is that of x with epsilon.
 - `layer_norm`, `group_norm` and `instance_norm`: the same deviation, and the same power of two.
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
 - `elu`, `celu` and `selu` are those with alpha = 1 times numbers, `hardtanh` and `softshrink` come from `clip`.
 - `pow` and `tensor ** number`: the exponent, where it is a number and no tensor.
-- `adadelta_`: the smoothing of both averages, and epsilon.
-- `radam_`: betas and epsilon, and the length of the average, 2 / (1 - beta2) - 1, of which the rectification is made:
-  an update is off by 6e-6 of itself with beta2 = 0.999, and by 8e-5 with 0.9999.
+- optimizers: their coefficients, see `optimizer_kernels`.
 - linear and cubic interpolation: weights of points in float32, see `interpolation`.
 - `softmax` and `cross_entropy_with_softmax`, on the CPU: no weight is below exp(-64) of the largest. This is only
   noted, for code may compare weights with each other; the verdict allows what it leaves of gradients.
@@ -34,6 +31,7 @@ import numpy as np
 import paddle
 
 from twinalign.backends.paddle.port_only.interpolation import KERNELS, exact_interpolation
+from twinalign.backends.paddle.port_only.optimizer_kernels import OPTIMIZER_KERNELS
 
 Called = dict[str, dict[str, set[float]]]
 """Kernel -> constant -> the values that it was called with."""
@@ -97,21 +95,6 @@ def _label_smooth(kernel: Callable[..., Any], label: Any, prior: Any, epsilon: f
     return label * (1 - epsilon) + (epsilon / label.shape[-1] if prior is None else prior * epsilon)
 
 
-def _momentum(kernel: Callable[..., Any], parameter: Any, gradient: Any, velocity: Any, rate: Any, *rest: Any) -> Any:
-    _, momentum, nesterov, regularization, decay, *_ = rest
-    if parameter.dtype != paddle.float64:
-        return kernel(parameter, gradient, velocity, rate, *rest)
-    with paddle.no_grad():
-        error = _float32_error(momentum)
-        of_gradient = parameter * (_float32_error(decay) if regularization == "l2_decay" else 0.0)
-        of_velocity = velocity * error + of_gradient
-        found = kernel(parameter, gradient, velocity, rate, *rest)
-        of_step = of_gradient + velocity * error + of_velocity * momentum if nesterov else of_velocity
-        velocity.set_value(velocity + of_velocity)
-        parameter.set_value(parameter - rate * of_step)
-    return found
-
-
 def _batch_norm(kernel: Callable[..., Any], x: Any, mean: Any, variance: Any, *rest: Any) -> Any:
     weight, bias, evaluating, momentum, epsilon, layout, fixed, *others = rest
     moves = not evaluating and not fixed
@@ -133,38 +116,6 @@ def _power(kernel: Callable[..., Any], x: Any, exponent: Any, *rest: Any, **keyw
     if x.dtype != paddle.float64 or not is_number or not _float32_error(exponent) or any(keywords.values()):
         return kernel(x, exponent, *rest, **keywords)
     return paddle._C_ops.elementwise_pow(x, paddle.to_tensor(exponent, dtype="float64"))
-
-
-def _adadelta(kernel: Callable[..., Any], parameter: Any, gradient: Any, *rest: Any) -> Any:
-    squares, updates, rate, _, rho, epsilon, *_ = rest
-    if parameter.dtype != paddle.float64:
-        return kernel(parameter, gradient, *rest)
-    with paddle.no_grad():
-        squares.set_value(rho * squares + (1 - rho) * gradient * gradient)
-        update = gradient * ((updates + epsilon) / (squares + epsilon)).sqrt()
-        updates.set_value(rho * updates + (1 - rho) * update * update)
-        parameter.set_value(parameter - rate * update)
-    return parameter, squares, updates, None
-
-
-def _radam(kernel: Callable[..., Any], parameter: Any, gradient: Any, *rest: Any) -> Any:
-    rate, power, _, _, first, second, _, beta1, beta2, epsilon, *_ = rest
-    if parameter.dtype != paddle.float64 or not 0 < beta1 < 1 or not 0 < beta2 < 1:
-        return kernel(parameter, gradient, *rest)
-    before = [value.clone() for value in (parameter, first, second)]
-    found = kernel(parameter, gradient, *rest)
-    step = round(math.log(float(power.flatten()[0])) / math.log(beta1))  # the kernel has counted it
-    with paddle.no_grad():
-        first.set_value(beta1 * before[1] + (1 - beta1) * gradient)
-        second.set_value(beta2 * before[2] + (1 - beta2) * gradient * gradient)
-        update, left = first / (1 - beta1**step), 1 - beta2**step
-        whole = 2 / (1 - beta2) - 1
-        length = whole - 2 * step * beta2**step / left
-        if length > 5:  # equation 5 and algorithm 2 of Liu et al., 2020
-            rectified = (length - 4) * (length - 2) * whole / ((whole - 4) * (whole - 2) * length)
-            update = update * math.sqrt(rectified * left) / (second.sqrt() + epsilon)
-        parameter.set_value(before[0] - rate * update)
-    return found
 
 
 def _normalisation(at: int, kernel: Callable[..., Any], x: Any, *rest: Any) -> Any:
@@ -270,9 +221,7 @@ def _activation(name: str, kernel: Callable[..., Any], *arguments: Any, **keywor
 
 _AROUND: dict[str, Callable[..., Any]] = {
     "label_smooth": _label_smooth,
-    "momentum_": _momentum,
-    "adadelta_": _adadelta,
-    "radam_": _radam,
+    **OPTIMIZER_KERNELS,
     "pow": _power,
     "batch_norm": _batch_norm,
     **{name: functools.partial(_normalisation, 2) for name in ("layer_norm", "group_norm", "instance_norm")},
