@@ -175,8 +175,9 @@ def _compare_rank(
             "results by no more than that explains: only float32 is judged"
         )
     if comparison.verdict == ALIGNED and not recordings.batches_rounded_by():
-        metadata = (recordings.metadata_of(side, "float64") for side in SIDES)
-        for name, reason in apart_elsewhere(*metadata, reference, recordings.arrays("ref", "float64") or {}, dtype):
+        theirs, ours = (recordings.metadata_of(side, "float64") for side in SIDES)
+        exact = recordings.arrays("ref", "float64") or {}
+        for name, reason in apart_elsewhere(theirs, ours, reference, exact, dtype):
             _prepend(comparison, name, reason)
     for name, (shape, ported) in recordings.sampled_shapes().items():
         if shape != ported:  # samples are equally long, whatever the size of the tensors

@@ -19,6 +19,7 @@ _FEWEST = 3
 """Tensors of a kind from which its middle says something."""
 _SMALLEST_SHIFT = 1e-3
 _SHOWN = 6
+_RUNNING_MEANS = "running means"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,8 @@ class KindOfWeights(JsonFields):
     wrong: bool
     """Whether the scatter does not explain the shift."""
     decay: float | None
-    """Weight decay that would make the shift if only one side had it; None if learning rates are unknown."""
+    """Weight decay that would make the shift if only one side had it; None if learning rates are unknown, and for
+    running means, which do not decay."""
 
     def verdict(self, suffix: str = "") -> TensorVerdict:
         """A row among the tensors of the stage."""
@@ -46,6 +48,8 @@ class KindOfWeights(JsonFields):
         if self.wrong and self.decay is not None:
             side = "the port" if self.shift < 0 else "the reference"
             reason += f"; a weight decay of {abs(self.decay):.2g} on {side}'s side alone would explain that"
+        elif self.wrong and self.kind.endswith(_RUNNING_MEANS):
+            reason += "; paddle lists running statistics among the parameters: does an average of weights take them in?"
         reason += f": {shown}"
         verdict = DIVERGED if self.wrong else ALIGNED
         tensor = TensorVerdict(f"weights of {self.kind}{suffix}", verdict, reason, basis="repeat")
@@ -75,7 +79,8 @@ def compare_weights(
         one_way = bool((np.sign(logs[0]) == np.sign(shift)).mean() > 0.8)
         wrong = one_way and abs(shift) > max(_FACTOR * scatter, _SMALLEST_SHIFT)
         total = float(rates.sum()) if rates is not None and np.isfinite(rates).all() else 0.0
-        found.append(KindOfWeights(kind, tuple(usable), shift, scatter, wrong, -shift / total if total > 0 else None))
+        decays = total > 0 and not kind.endswith(_RUNNING_MEANS)
+        found.append(KindOfWeights(kind, tuple(usable), shift, scatter, wrong, -shift / total if decays else None))
     return found
 
 
@@ -93,6 +98,6 @@ def _kinds(reference: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
 
 
 def _kind_of(name: str, axes: int) -> str:
-    named = {"running_mean": "running means", "bias": "biases"}
+    named = {"running_mean": _RUNNING_MEANS, "bias": "biases"}
     other = "scales of normalisation layers" if axes <= 1 else "matrices and kernels"
     return named.get(name.rpartition(".")[2], other)

@@ -133,17 +133,15 @@ def _in_float64(formula: Callable[..., Any], kernel: Callable[..., Any], paramet
         return formula(kernel, parameter, *rest)
 
 
-OPTIMIZER_KERNELS: dict[str, Callable[..., Any]] = {
-    name: functools.partial(_in_float64, formula)
-    for name, formula in {
-        "momentum_": _momentum,
-        "adamw_": _adamw,
-        "adadelta_": _adadelta,
-        "adamax_": _adamax,
-        "rmsprop_": _rmsprop,
-        "nadam_": _nadam,
-        "radam_": _radam,
-        "lamb_": _lamb,
-    }.items()
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "momentum_": _momentum,
+    "adamw_": _adamw,
+    "adadelta_": _adadelta,
+    "adamax_": _adamax,
+    "rmsprop_": _rmsprop,
+    "nadam_": _nadam,
+    "radam_": _radam,
+    "lamb_": _lamb,
 }
+OPTIMIZER_KERNELS = {name: functools.partial(_in_float64, formula) for name, formula in _FORMULAS.items()}
 """Name of a kernel -> `around(kernel, parameter, …)`, which is the kernel itself in other precisions."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from twinalign.backends.torch.reference_only.steps import watching_steps
+from twinalign.backends.torch.reference_only.written_averages import averaging_buffers_too
 from twinalign.patching import Around, replaced
 
 
@@ -144,9 +145,10 @@ def averaging(
     """Let the moving average of trained parameters have the momentum `momentum(step, own)` in each update.
 
     Whatever loop or method updates it: an update shows in the averages, and nothing trains between it and the next
-    step or the next call of the model. With `buffers` it moves the averaged part's buffers as well; `left_out` are the
-    names of averages, and of buffers, that it leaves alone. `seen` receives for each step of the optimizer, by the
-    average's name, how far the parameter is from where its average began, and from the average.
+    step or the next call of the model. With `buffers` it moves the averaged part's buffers as well, and the model's
+    where the average is kept elsewhere and written into it; `left_out` are the names of averages, and of buffers, that
+    it leaves alone. `seen` receives for each step of the optimizer, by the average's name, how far the parameter is
+    from where its average began, and from the average.
     """
 
     @contextlib.contextmanager
@@ -156,6 +158,8 @@ def averaging(
             for layer in (model, *model.children()):
                 stack.callback(layer.register_forward_pre_hook(made.settle).remove)
             stack.enter_context(made.watching_copies())
+            if buffers:
+                stack.enter_context(averaging_buffers_too(model))
             stack.enter_context(watching_steps(made.begin_step, made.end_step))
             yield
             made.settle()
