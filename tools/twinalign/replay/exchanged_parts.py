@@ -13,7 +13,7 @@ _FARTHEST, _MOST = 6, 60
 """So many statements lie between two whose parts are exchanged at most, and so many exchanges are tried."""
 _ALIKE = 0.3
 """Share of equal words below which two statements have no parts that could have been mistaken for each other."""
-_MOST_FACTORS = 6
+_MOST_ITEMS = 6
 Parts = tuple[ast.expr, ast.expr]
 
 
@@ -75,13 +75,29 @@ def _name(node: ast.AST) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
 
 
+def with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
+    """`w * b + (1 - w) * a` for `w * a + (1 - w) * b`: what is taken where it should be left, or kept."""
+    one, other = node.left, node.right
+    if isinstance(one, ast.BinOp) and isinstance(other, ast.BinOp) and {type(one.op), type(other.op)} == {ast.Mult}:
+        first, second = ast.BinOp(one.left, one.op, other.right), ast.BinOp(other.left, other.op, one.right)
+        yield ast.BinOp(first, node.op, second)
+
+
+def with_exchanged_parts(node: ast.expr) -> Iterator[ast.expr]:
+    """Two parts of tensors in each other's place: `x[:-1] - 0.9 * x[1:]` for `x[1:] - 0.9 * x[:-1]`."""
+    parts = [one for one in ast.walk(node) if isinstance(one, ast.Subscript)]
+    for one, other in itertools.combinations(parts[:_MOST_ITEMS], 2):
+        if ast.dump(one) != ast.dump(other) and not {one, other} & {*ast.walk(one.value), *ast.walk(other.value)}:
+            yield with_nodes(node, {one: other, other: one})
+
+
 def with_moved_factors(node: ast.BinOp) -> Iterator[ast.expr]:
     """`w * a + b` for `a + w * b`: a factor of one side of a sum on the other side."""
     if not isinstance(node.op, (ast.Add, ast.Sub)):
         return
     sides = _factors(node.left), _factors(node.right)
     for at, side in enumerate(sides):
-        for one in side if 1 < len(side) <= _MOST_FACTORS else ():
+        for one in side if 1 < len(side) <= _MOST_ITEMS else ():
             moved = [factor for factor in side if factor is not one], [one, *sides[1 - at]]
             left, right = (functools.reduce(_times, factors) for factors in (moved if at == 0 else moved[::-1]))
             yield ast.BinOp(left, node.op, right)

@@ -19,8 +19,7 @@ from twinalign.replay.call_edits import (
     with_axes,
     with_given,
 )
-from twinalign.replay.edited_trees import with_nodes
-from twinalign.replay.exchanged_parts import with_moved_factors
+from twinalign.replay.exchanged_parts import with_exchanged_parts, with_exchanged_weights, with_moved_factors
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_spelling import OF_REFERENCE
 
@@ -31,7 +30,7 @@ _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _TEXTS = (("mean", "sum", "none"), ("nearest", "bilinear"), ("zeros", "border", "reflection"))
 _KINDS = (
     ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.Attribute,
-    ast.Subscript, ast.IfExp,
+    ast.Subscript, ast.IfExp, ast.BoolOp,
 )  # fmt: skip
 _MAKING = "arange", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "linspace", "tensor", "to_tensor"
 _MOST_ITEMS, _MOST_KEYS = 6, 8
@@ -93,7 +92,11 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
             (node, placed(new, node))
             for new in (*_of_name(node, names), *of_size(node, names), *_in_calls_beside(node, scope, modules))
         )
-    for node in filter(_is_computed, nodes):
+    owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}  # which are no numbers
+    computed = [node for node in nodes if _is_computed(node) and id(node) not in owners]
+    for node in (one for one in nodes if id(one) not in owners):
+        yield from ((node, placed(new, node)) for new in _one_more_or_less(node))
+    for node in computed:
         yield from ((node, placed(new, node)) for new in _squared_or_at_places(node, scope))
         yield from ((node, times(node, factor)) for factor in _FACTORS)
         yield node, placed(ast.BinOp(ast.Constant(1), ast.Sub(), node), node)
@@ -209,11 +212,11 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
                 yield ast.BinOp(node.left, kind(), node.right)
         if not isinstance(node.op, (ast.Add, ast.Mult)) or _joins(node):
             yield ast.BinOp(node.right, node.op, node.left)
-        yield from _with_exchanged_weights(node)
+        yield from with_exchanged_weights(node)
         yield from with_moved_factors(node)
         yield from means(node)
         yield from _with_exchanged_names(node, modules)
-        yield from _with_exchanged_parts(node)
+        yield from with_exchanged_parts(node)
         yield from _with_other_brackets(node)
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
@@ -224,14 +227,9 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
                 yield ast.Compare(node.left, [order()], node.comparators)
     elif isinstance(node, ast.IfExp):
         yield from (node.body, node.orelse)
-
-
-def _with_exchanged_weights(node: ast.BinOp) -> Iterator[ast.expr]:
-    """`w * b + (1 - w) * a` for `w * a + (1 - w) * b`: what is taken where it should be left, or kept."""
-    one, other = node.left, node.right
-    if isinstance(one, ast.BinOp) and isinstance(other, ast.BinOp) and {type(one.op), type(other.op)} == {ast.Mult}:
-        first, second = ast.BinOp(one.left, one.op, other.right), ast.BinOp(other.left, other.op, one.right)
-        yield ast.BinOp(first, node.op, second)
+    elif isinstance(node, ast.BoolOp):
+        yield from node.values
+        yield ast.BoolOp((ast.Or if isinstance(node.op, ast.And) else ast.And)(), node.values)
 
 
 def _joins(node: ast.BinOp) -> bool:
@@ -250,14 +248,6 @@ def _with_exchanged_names(node: ast.expr, modules: Container[str]) -> Iterator[a
         for name in (found for found in ast.walk(made) if isinstance(found, ast.Name)):
             name.id = {one: other, other: one}.get(name.id, name.id)
         yield made
-
-
-def _with_exchanged_parts(node: ast.expr) -> Iterator[ast.expr]:
-    """Two parts of tensors in each other's place: `x[:-1] - 0.9 * x[1:]` for `x[1:] - 0.9 * x[:-1]`."""
-    parts = [one for one in ast.walk(node) if isinstance(one, ast.Subscript)]
-    for one, other in itertools.combinations(parts[:_MOST_ITEMS], 2):
-        if ast.dump(one) != ast.dump(other) and not {one, other} & {*ast.walk(one.value), *ast.walk(other.value)}:
-            yield with_nodes(node, {one: other, other: one})
 
 
 def _with_other_brackets(node: ast.BinOp) -> Iterator[ast.expr]:
@@ -354,11 +344,14 @@ def _of_constant(node: ast.expr, numbers: Sequence[float]) -> Iterator[ast.expr]
 
 
 def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
-    """Another name in place of one, of a fraction's plain number or of what is made anew; one more or less for a length
-    or place."""
+    """Another name in place of one, of a fraction's plain number or of what is made anew."""
     makes = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _MAKING
     if isinstance(node, ast.Name) or isinstance(number_of(node), float) or makes:
         yield from (ast.Name(name, ast.Load()) for name in names if name != getattr(node, "id", ""))
+
+
+def _one_more_or_less(node: ast.expr) -> Iterator[ast.expr]:
+    """Of a length or place."""
     is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
     if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
         yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
