@@ -37,6 +37,8 @@ class Draw:
     """Names of what differs in the unit without an edit → relative difference."""
     whole: float = 0.0
     """Relative difference of what the port returns without an edit."""
+    returned: frozenset[str] = frozenset()
+    """Names of all that it returns and keeps without an edit."""
     gradient: float = math.inf
     """The same of its parameters' gradients."""
     children: frozenset[tuple[Any, ...]] = frozenset()

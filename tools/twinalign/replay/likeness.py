@@ -1,15 +1,17 @@
 """How alike pieces of code are by their words, and which of two runs of them are partners."""
 
 import ast
+import collections
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
 SPELLED = {
     "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
     "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
 }  # fmt: skip
+_FRAMEWORKS = {"torch", "paddle", "nn", "F", "np", "numpy"}
 _SAME_NAME, _OTHER_NAME = 0.3, 0.5
 """Share of equal words above which two statements are partners, where both begin alike and where they do not."""
 Words = Sequence[str]
@@ -23,6 +25,21 @@ def words_of(node: ast.AST | None) -> list[str]:
 def spelled_words(text: str) -> list[str]:
     """The words of code, in one spelling of both frameworks' commonest names."""
     return [SPELLED.get(word, word) for word in _WORD.findall(text)]
+
+
+def own_words(node: ast.AST) -> Mapping[str, int]:
+    """What code says whatever functions of a framework it calls: names, numbers, operators, attributes of `self`."""
+    found: list[str] = []
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and one.id not in _FRAMEWORKS:
+            found.append(one.id)
+        elif isinstance(one, ast.Attribute) and getattr(one.value, "id", "") == "self":
+            found.append(one.attr)
+        elif isinstance(one, ast.Constant) and isinstance(one.value, (int, float)):
+            found.append(repr(float(one.value)))
+        elif isinstance(one, (ast.operator, ast.cmpop, ast.unaryop, ast.boolop)):
+            found.append(type(one).__name__)
+    return collections.Counter(found)
 
 
 def ratio(one: Words, two: Words, least: float = 0.0) -> float:

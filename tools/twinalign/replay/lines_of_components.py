@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code
+from twinalign.replay.aligned_code import Code, Difference
 from twinalign.replay.helper_edits import reached
+from twinalign.replay.likeness import own_words
 from twinalign.replay.moved_statements import moved, moved_in_other_words
 from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_lines import LinesVariant, lines_of
@@ -33,7 +34,8 @@ def lines_of_component(
         gives_port: whether a variant gives all of the port's values.
     """
     lines = lines_of(functions, lambda: begins(None), theirs=theirs)
-    lines.sort(key=lambda one: is_forward(one.lines[0].theirs))  # layers are searched by themselves
+    # Layers are searched by themselves; what only calls another framework is as it should be more often than not.
+    lines.sort(key=lambda one: (is_forward(one.lines[0].theirs), *map(_calls_another_framework, one.lines)))
     alike = [one for one in lines if one.lines[0].has_same_words]
     calling = [one for one in lines if one not in alike and reached(one, one.helpers.alone)]
     yield from moved(lines)
@@ -46,6 +48,14 @@ def lines_of_component(
         yield from (narrowed(one, gives_port) for one in alike)
         yield from moved_in_other_words(lines)
         yield from several(lines, begins, gives_port)
+
+
+def _calls_another_framework(one: Difference) -> int:
+    """0 for partners that say something else, 1 for a line that one side has alone, 2 for what is the same but for
+    functions."""
+    if one.old is None or one.new is None:
+        return 1
+    return 2 if own_words(one.old) == own_words(one.new) else 0
 
 
 def _lines_inside(

@@ -359,12 +359,14 @@ class _Unit:
         return max(self._all_apart(draw, draw.right).values(), default=0.0)
 
     def _all_apart(self, draw: Draw, right: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Name of a value of the port's own pass → its relative difference, infinite where the port has none."""
+        """Name of a value of the port's own pass → its relative difference, infinite where one side alone has it, but
+        for what the port has without an edit as well."""
         with self._worker.backend.no_grad():
             calls = list(draw.forcing.by_number.values())
             _, found = own_forward(self._again(draw), calls, lambda path: path, {})
+        draw.returned = draw.returned or frozenset(found)
         known = {name: difference(found[name], value).relative for name, value in right.items() if name in found}
-        return dict.fromkeys(right, math.inf) | known
+        return dict.fromkeys([*right, *(found.keys() - draw.right.keys() - draw.returned)], math.inf) | known
 
     def _gradient_apart(self, draw: Draw) -> float:
         """The relative difference of all parameters' gradients together: some alone are nothing but rounding."""
