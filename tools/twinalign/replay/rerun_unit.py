@@ -129,12 +129,10 @@ class RerunUnit:
 
         If `only_all`, nothing where the reference's layer stores a part of it.
         """
-        if not (self._folder / f"{self._call.number}_alone.npz").is_file():
-            return {}
-        found = self._stored(f"{self._call.number}_alone.npz")
-        if only_all and len(found) < self._report["stored"]:
-            return {}
-        return {name: self._tensor(array, False) for name, array in found.items()}
+        name = f"{self._call.number}_alone.npz"
+        found = self._stored(name) if (self._folder / name).is_file() else {}
+        wanted = not only_all or len(found) >= self._report["stored"]
+        return {name: self._tensor(array, False) for name, array in found.items() if wanted}
 
     def given(self) -> list[Print]:
         """What the unit is handed: its inputs, and what matched layers return."""
@@ -146,7 +144,7 @@ class RerunUnit:
 
         def handle(call: Any) -> Any:
             returned = call.run()
-            tensors, _ = take_apart(returned, self.backend.is_tensor)
+            tensors = take_apart(returned, self.backend.is_tensor)[0]
             found.extend(print_of(self.backend.to_array(tensor)) for tensor in tensors)
             return returned
 
@@ -192,6 +190,8 @@ class RerunUnit:
             with wrapped(backend.named_layers(self._root), children.around):
                 result = self._invoke(call, [self._copy_of(tensor) for tensor in inputs])
             outputs, _ = take_apart(result, backend.is_tensor)
+            if len(outputs) > len(call.outputs):  # those that are compared alone might all be right
+                raise ValueError(f"{len(outputs)} tensors are returned in place of {len(call.outputs)}")
             outputs = [self._in_reference_form(f"output.{i}", tensor) for i, tensor in enumerate(outputs)]
             values = {f"output.{i}": tensor for i, tensor in enumerate(outputs)} | children.values
             if self.phase == "backward":
