@@ -127,3 +127,9 @@ def test_a_number_that_is_only_rounding_may_differ_by_rounding(in_float32: float
     reference, port = ({ELSEWHERE: [{"error": error}]} for error in (3.7e-15, 3.1e-15))
     judged, exact = ({"error": np.array(error)} for error in (in_float32, 3.9e-15))
     assert [name for name, _ in apart_elsewhere(reference, port, judged, exact)] == names
+
+
+@pytest.mark.parametrize(("f1", "names"), [(0.0, ["f1 on other values"]), (0.51, [])])
+def test_where_batches_are_rounded_only_more_than_a_few_samples_tell(f1: float, names: list[str]) -> None:
+    reference, port = ({ELSEWHERE: [{"f1": value}]} for value in (0.523, f1))
+    assert [name for name, _ in apart_elsewhere(reference, port, {}, {}, rounded_batches=True)] == names

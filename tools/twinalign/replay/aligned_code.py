@@ -1,13 +1,13 @@
 """Where the code of the port and that of the reference differ: functions paired, and their statements aligned."""
 
 import ast
-import copy
 import dataclasses
 import functools
 import textwrap
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from twinalign.replay.code_text import AS_WRITTEN, LONGEST, shortened
 from twinalign.replay.constants import differ, plain_values
 from twinalign.replay.likeness import partners_in_order, words_of
 from twinalign.replay.opened_blocks import header, inner, opened
@@ -15,9 +15,6 @@ from twinalign.replay.opened_blocks import header, inner, opened
 LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
-_LONGEST = 90
-AS_WRITTEN = "_as_written"
-"""Attribute of a node with other names: the node as the port has it."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -195,25 +192,6 @@ def _branch(statement: ast.stmt, side: str) -> list[ast.stmt] | None:
     return _of_side(statement.body if holds else statement.orelse, side) if holds or statement.orelse else []
 
 
-def shortened(node: ast.AST | None) -> str:
-    """A piece of code on one line, with its own names, cut off where it is long."""
-    text = " ".join(ast.unparse(_as_written(node)).split()) if node is not None else ""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _as_written(node: ast.AST) -> ast.AST:
-    """A piece of code with the names that the port has in it, also where it is made of the port's parts."""
-    if (own := getattr(node, AS_WRITTEN, None)) is not None:
-        return own
-    made = copy.copy(node)
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            setattr(made, field, _as_written(value))
-        elif isinstance(value, list):
-            setattr(made, field, [_as_written(one) if isinstance(one, ast.AST) else one for one in value])
-    return made
-
-
 def own_attribute(node: ast.AST) -> str | None:
     """`f` of `self.f`; None for anything else."""
     is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
@@ -387,7 +365,7 @@ def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:
         if len(different) == 1 and all(isinstance(node, ast.keyword) for node in different[0]):
             return different[0] if len({getattr(node, "arg", "") for node in different[0]}) == 1 else (old, new)
         # A bare number or name says nothing without what it stands in, unless that is cut off.
-        bare = () if len(ast.unparse(old)) > _LONGEST else (ast.Constant, ast.Name)
+        bare = () if len(ast.unparse(old)) > LONGEST else (ast.Constant, ast.Name)
         if len(different) == 1 and all(
             isinstance(node, ast.expr) and not isinstance(node, bare) for node in different[0]
         ):

@@ -5,7 +5,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from twinalign.replay.aligned_code import AS_WRITTEN
+from twinalign.replay.code_text import AS_WRITTEN
 
 
 def with_nodes(tree: ast.AST, others: Mapping[ast.AST, ast.AST]) -> Any:

@@ -19,8 +19,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from twinalign.replay.aligned_code import Code, last_part, parsed, shortened
+from twinalign.replay.aligned_code import Code, last_part, parsed
 from twinalign.replay.code_lines import Print
+from twinalign.replay.code_text import shortened
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.helper_edits import HelperEdit
 from twinalign.replay.likeness import ratio, words_of

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import AS_WRITTEN, Code, last_part, line_of, shortened
+from twinalign.replay.aligned_code import Code, last_part, line_of
 from twinalign.replay.assignment_edits import assignment_edits
+from twinalign.replay.code_text import AS_WRITTEN, shortened
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number

@@ -10,7 +10,8 @@ import linecache
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from twinalign.replay.aligned_code import Code, line_of, shortened
+from twinalign.replay.aligned_code import Code, line_of
+from twinalign.replay.code_text import shortened
 from twinalign.replay.constants import differ, plain_values
 from twinalign.replay.helper_edits import HelperEdit
 

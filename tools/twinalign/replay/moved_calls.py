@@ -6,7 +6,8 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from twinalign.replay.aligned_code import Code, line_of, shortened
+from twinalign.replay.aligned_code import Code, line_of
+from twinalign.replay.code_text import shortened
 from twinalign.replay.likeness import words_of
 from twinalign.replay.opened_blocks import inner
 from twinalign.replay.port_lines import LinesVariant

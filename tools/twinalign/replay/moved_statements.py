@@ -5,7 +5,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from twinalign.replay.aligned_code import Difference, line_of, shortened
+from twinalign.replay.aligned_code import Difference, line_of
+from twinalign.replay.code_text import shortened
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.opened_blocks import inner
 from twinalign.replay.port_lines import LinesVariant, together

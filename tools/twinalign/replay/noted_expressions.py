@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, shortened
+from twinalign.replay.aligned_code import Code
 from twinalign.replay.code_lines import Function
+from twinalign.replay.code_text import shortened
 from twinalign.replay.noted_values import array_of, values_in
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.running_functions import codes_running

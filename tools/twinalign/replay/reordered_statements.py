@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from twinalign.replay.aligned_code import AS_WRITTEN, Code, Difference, Place, line_of, own_attribute, shortened
+from twinalign.replay.aligned_code import Code, Difference, Place, line_of, own_attribute
+from twinalign.replay.code_text import AS_WRITTEN, shortened
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_spelling import OF_REFERENCE
 from twinalign.replay.moved_statements import changed_by

@@ -7,7 +7,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 
-from twinalign.replay.aligned_code import Code, line_of, shortened
+from twinalign.replay.aligned_code import Code, line_of
+from twinalign.replay.code_text import shortened
 
 _BLOCKS = ("body", "orelse")
 _LOOPS = (ast.For, ast.While)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code, Difference, differences, line_of, parsed, shortened
+from twinalign.replay.aligned_code import Code, Difference, differences, line_of, parsed
+from twinalign.replay.code_text import shortened
 from twinalign.replay.constants import exchanged
 
 _MOST = 2

@@ -116,8 +116,15 @@ def not_checked(summary: Mapping[str, Any], say: Language) -> str:
 
 
 def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Diverged, inconclusive, rounding, aligned, and last what is accepted; in the recording's order within each."""
-    return sorted(tensors, key=lambda tensor: (bool(tensor.get("accepted")), _ORDER.get(tensor["verdict"], 0)))
+    """Diverged, inconclusive, rounding, aligned, and last what is accepted; in the recording's order within each, but
+    what float64 proves before what only a lower precision shows."""
+
+    def place(tensor: Mapping[str, Any]) -> tuple[bool, int, bool]:
+        proof = tensor.get("fp64_ratio")
+        unproven = isinstance(proof, (int, float)) and proof <= 1.0
+        return bool(tensor.get("accepted")), _ORDER.get(tensor["verdict"], 0), unproven
+
+    return sorted(tensors, key=place)
 
 
 def greatest(tensors: Sequence[Mapping[str, Any]], key: str) -> float | str | None:

@@ -158,7 +158,8 @@ def _judge_stage(recorder: Recorder, stage: str, result: RunResult) -> None:
     result.stages[stage] = comparison
     write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
     result.environment.update(recordings.environment())
-    wrong = next((t for t in comparison.tensors if t.verdict == comparison.verdict != ALIGNED), None)
+    found = [t for t in comparison.tensors if t.verdict == comparison.verdict != ALIGNED]
+    wrong = min(found, key=lambda t: t.fp64_ratio is not None and t.fp64_ratio <= 1.0, default=None)  # proven first
     text = f"{stage_number(stage)} {stage}: {comparison.verdict}, {len(comparison.tensors)} tensors"
     recorder.progress(FOUND, text + (f"; {wrong.name}: {wrong.reason}" if wrong is not None else ""))
 

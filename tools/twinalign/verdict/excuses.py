@@ -118,15 +118,14 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
     """Withdraw divergences in float32 if all of the following hold; docs/verdict.md, "Kinks", says why.
 
     They begin at or after the first gradient (a ReLU or maximum is continuous forward); some gradient has none; every
-    float64 comparison passes; at least `FEWEST_TOUCHED` elements jump, in either run; and in at least one of the
-    tensors that diverged, or whose projections did, at most a share of `CONCENTRATED`.
+    float64 comparison of what is computed until then passes; at least `FEWEST_TOUCHED` elements jump, in either run;
+    and in at least one of the tensors that diverged, or whose projections did, at most a share of `CONCENTRATED`.
     """
+    pending, is_whole = _before_float64_fails(sorted(pending, key=lambda item: _order_of(item.tensor.name)))
     first = next((at for at, item in enumerate(pending) if "grad" in item.tensor.name.lower()), len(pending))
     over = [item for item in pending if item.over_floor]
     later = pending[first:]
     if not over or any(item.over_floor for item in pending[:first]) or len(over) == len(later):
-        return
-    if any((item.tensor.fp64_ratio or 0.0) > 1.0 and not item.tensor.allowed for item in pending):
         return
     jump = min(_over_rms(item.noise.ordinary.reproduced.greatest, item) for item in over)
     touched = {id(item): _touched(item, TOUCHED_SHARE * jump) for item in later}
@@ -143,12 +142,29 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
         if item.has_arbiter:
             tensor.verdict = ALIGNED
             tensor.reason = (
-                f"the float64 runs agree here and everywhere ({tensor.fp64_rel or 0.0:.2g} relative); {distance}, "
+                f"the float64 runs agree here and {'everywhere' if is_whole else 'in what is computed until then'} "
+                f"({tensor.fp64_rel or 0.0:.2g} relative); {distance}, "
                 "as when rounding flips a few elements (a ReLU input near zero, a maximum, a cancellation)"
             )
         else:
             tensor.verdict = INCONCLUSIVE
             tensor.reason = f"{distance}: rounding at a ReLU or maximum, or a bug; {advice(item.basis)} to tell"
+
+
+def _order_of(name: str) -> tuple[int, bool]:
+    """In each step loss and gradients are computed before what the optimizer makes of them, whatever its rate."""
+    step, _, rest = name.partition(".")
+    number = step.removeprefix("step")
+    return (int(number), not rest.startswith(("loss", "gradient"))) if number.isdecimal() else (-1, False)
+
+
+def _before_float64_fails(ordered: Sequence[Pending]) -> tuple[Sequence[Pending], bool]:
+    """What is computed before the quantity of which a float64 comparison fails first, and whether that is all."""
+    failed = (item for item in ordered if (item.tensor.fp64_ratio or 0.0) > 1.0 and not item.tensor.allowed)
+    if (first := next(failed, None)) is None:
+        return ordered, True
+    order = _order_of(first.tensor.name)
+    return [item for item in ordered if _order_of(item.tensor.name) < order], False
 
 
 def _over_rms(error: float, item: Pending) -> float:

@@ -20,6 +20,8 @@ _FEWEST = 3
 _SMALLEST_SHIFT = 1e-3
 _SHOWN = 6
 _RUNNING_MEANS = "running means"
+_LARGEST_DECAY = 1.0
+"""A larger weight decay is nobody's recipe: something else has made the shift."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,7 @@ class KindOfWeights(JsonFields):
         )
         size = f"{100 * np.expm1(self.shift):+.2g}%"
         reason = f"median size {size} against the reference, whose own scatter is {100 * self.scatter:.2g}%"
-        if self.wrong and self.decay is not None:
+        if self.wrong and self.decay is not None and abs(self.decay) <= _LARGEST_DECAY:
             side = "the port" if self.shift < 0 else "the reference"
             reason += f"; a weight decay of {abs(self.decay):.2g} on {side}'s side alone would explain that"
         elif self.wrong and self.kind.endswith(_RUNNING_MEANS):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.curve_names import CURVE_PREFIX, LEARNING_RATE, WEIGHT_NORM
 from twinalign.verdict import results
 
 if TYPE_CHECKING:
@@ -202,10 +203,20 @@ class _Curves:
             found.reason = f"the curves differ by rounding, at most {relative.max():.2g} of the greatest value"
         return found
 
+    @property
+    def _first_from(self) -> str:
+        """What the first value of such a curve is made of."""
+        name = self.name.removeprefix(CURVE_PREFIX)
+        if name.startswith(WEIGHT_NORM):  # as the first update leaves it
+            return "gradient, optimizer or schedule"
+        return "optimizer or schedule" if name.startswith(LEARNING_RATE) else "forward pass, loss or data"
+
     def _bug(self, step: int) -> tuple[str, str]:
         place = "beyond what rounding explains"
+        if len(self._difference) == 1:
+            return "offset", f"the value differs, {place}"
         if step == 0:
-            return "offset", f"the curves differ from the first step on, {place}: forward pass, loss or data"
+            return "offset", f"the curves differ from the first step on, {place}: {self._first_from}"
         before = float(self._difference[:step].max())
         if step == 1 or self._difference[step] <= _JUMP * max(before, 2.0**-53 * self._scale):
             return "slope", f"the curves depart from step {step} on, {place}: gradient, optimizer or schedule"

@@ -57,9 +57,8 @@ def _of_port(site: Site, subject: LayerSubject, weights: Mapping[str, Any]) -> C
     own, facts = site.arguments["module"], subject.unit.facts
     library, _, kind = subject.unit.port_class.rpartition(".")
     # Conv2DTranspose and ConvTranspose2d are one kind; a linear layer's weight lies transposed in paddle.
-    shapes = [
-        sorted(one.shape) for one in (weights.get("weight"), getattr(own, "weight", None)) if hasattr(one, "shape")
-    ]
+    given = weights.get("weight"), getattr(own, "weight", None)  # which may be a method
+    shapes = [sorted(shape) for shape in (getattr(one, "shape", None) for one in given) if shape is not None]
     is_other = sorted(kind.lower()) != sorted(type(own).__name__.lower()) or shapes[1:] != shapes[:-1]
     if library.startswith("paddle.") and is_other:
         detail = f"{kind}({facts['extra_repr']}) in place of {type(own).__name__}({own.extra_repr()})"
