@@ -205,3 +205,15 @@ def test_a_loop_goes_over_what_the_one_around_it_goes_over() -> None:
     edits = [(ast.unparse(old), ast.unparse(new)) for old, new in plain_edits([tree], (), ast.walk(tree))]
     assert ("(part(0), part(2))", "(part(0), part(1), part(2))") in edits
     assert not any(new == "(1, 2)" for old, new in edits if old.startswith("(part"))  # of other kinds of things
+
+
+def test_a_condition_loses_a_part_or_holds_for_either() -> None:
+    tree = ast.parse("first(p) and p.ndim > 1")
+    edits = [ast.unparse(new) for _, new in plain_edits([tree], (), ())]
+    assert {"first(p)", "p.ndim > 1", "first(p) or p.ndim > 1"} <= {*edits}
+
+
+def test_what_attributes_are_read_of_is_no_number() -> None:
+    edits = [ast.unparse(new) for _, new in plain_edits([ast.parse("p.name in names")], (), ())]
+    assert not {"p * p", "p + 1", "-1.0 * p"} & {*edits}
+    assert "names + 1" in edits

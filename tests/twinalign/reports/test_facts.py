@@ -17,6 +17,7 @@ from twinalign.reports.language import language
 from twinalign.reports.plots import curve_plot, plotting
 from twinalign.reports.shown_values import figures
 from twinalign.reports.stage_tables import stage_tables
+from twinalign.reports.summary import worst_first
 from twinalign.terminal.faults import fault_text
 
 
@@ -172,3 +173,11 @@ def test_what_gives_the_same_is_told_once_and_never_in_the_words_of_the_cause() 
     cause = {"text": "`a` in place of `b`, line 7", "evidence": {"alike": ["`a` in place of `b`, line 7", "c", "c"]}}
     fault = {"phase": "forward", "evidence": {}, "explanation": cause}
     assert facts(fault) == ["gives the same, on other inputs as well: c"]
+
+
+def test_what_float64_proves_comes_before_what_only_float32_shows() -> None:
+    tensors = [
+        {"name": name, "verdict": verdict, "fp64_ratio": ratio}
+        for name, verdict, ratio in (("a", "aligned", 0.0), ("b", "diverged", 0.1), ("c", "diverged", 9.0))
+    ]
+    assert [tensor["name"] for tensor in worst_first(tensors)] == ["c", "b", "a"]

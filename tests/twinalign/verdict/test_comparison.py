@@ -545,3 +545,21 @@ def test_the_verdict_alone_is_the_same_verdict(spoil: float, size: int) -> None:
     found = [one(first, second, everything=everything) for everything in (True, False)]
     assert found[0].verdict == found[1].verdict == ("diverged" if not spoil < 1e-4 else "aligned")
     assert found[0].reason.partition(";")[0] == found[1].reason.partition(";")[0]
+
+
+@pytest.mark.parametrize("wrong", ["step0.learning_rate", "step0.parameter.a", "step0.gradient.c"])
+def test_a_kink_before_what_float64_finds_wrong_is_rounding(wrong: str) -> None:
+    """A step's loss and gradients come before its update; of the quantity that differs itself nothing is excused."""
+    rng = np.random.default_rng(5)
+    names = [f"step0.gradient.{name}" for name in "abc"]
+    truth = {"step0.learning_rate": np.array(0.1)}
+    truth |= {name: rng.standard_normal((32, 64)) for name in (*names, "step0.parameter.a")}
+    low = [{n: (a + 1e-7 * rng.standard_normal(a.shape)).astype("f4") for n, a in truth.items()} for _ in "ab"]
+    low[1]["step0.gradient.b"][3] += np.float32(1e-3)
+    other = {**truth, wrong: truth[wrong] * 1.01}
+    low[1][wrong] = other[wrong].astype("f4")
+    found = {t.name: t for t in compare_arrays(*low, reference64=truth, reproduced64=other).tensors}
+    assert found[wrong].verdict == "diverged"
+    excused = wrong != "step0.gradient.c"
+    assert (found["step0.gradient.b"].verdict == "rounding") is excused
+    assert ("agree here and in what is computed until then" in found["step0.gradient.b"].reason) is excused

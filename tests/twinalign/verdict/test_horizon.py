@@ -54,3 +54,17 @@ def test_rounding_is_no_decay() -> None:
         rng = np.random.default_rng(seed)
         alarms += [kind for kind in compare_weights(trained(rng), trained(rng), trained(rng)) if kind.wrong]
     assert not alarms
+
+
+def test_a_decay_that_nobody_writes_or_of_running_means_explains_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rates = np.full(10, 2e-3)
+    (found,) = (
+        kind for kind in compare_weights(trained(rng, 0.9), trained(rng), trained(rng, 0.9), rates) if kind.wrong
+    )
+    assert found.decay == pytest.approx(-5, abs=0.6)
+    assert "weight decay" not in found.verdict().reason
+    sides = [{f"net.bn{i}.running_mean": np.array([0, 0, size, 0, 1]) for i in range(3)} for size in (1.0, 0.9, 1.0)]
+    (found,) = compare_weights(*sides, rates)
+    assert (found.kind, found.wrong, found.decay) == ("net: running means", True, None)
+    assert "paddle lists running statistics among the parameters" in found.verdict().reason

@@ -150,3 +150,21 @@ def test_float64_steps_excuse_no_offset_no_jump_and_nothing_that_rounding_does_n
     wrong = rates + np.maximum(0, np.arange(STEPS) - 1) * 1e-5
     found = judge_trajectory(rates, wrong, reference_repeat=rates, exact_steps=STEPS, name="learning_rate")
     assert found.verdict == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("curve.loss", ": forward pass, loss or data"),
+        ("curve.weight_norm.fc.weight", ": gradient, optimizer or schedule"),
+        ("curve.learning_rate", ": optimizer or schedule"),
+    ],
+)
+def test_a_first_value_says_what_it_is_made_of(name: str, places: str) -> None:
+    found = judge_trajectory(*both(at(0, 0.97)), name=name)
+    assert found.reason.endswith("beyond what rounding explains" + places)
+
+
+def test_a_value_that_is_recorded_once_is_no_curve() -> None:
+    found = judge_trajectory([0.5], [0.6])
+    assert (found.verdict, found.reason) == ("diverged", "the value differs, beyond what rounding explains")
