@@ -8,7 +8,7 @@ import numpy as np
 
 from twinalign.causes.metric.subject import explain_metric
 from twinalign.replay.mended_components import metric_mended
-from twinalign.replay.metric import PART, STAGE, differing, record_metric, results_of
+from twinalign.replay.metric import PART, STAGE, differing, record_mended_metric, record_metric, results_of
 from twinalign.search.components import ComponentContext, Mended
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
@@ -40,8 +40,8 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
         variations = VARIATIONS if answer["seconds"] <= _SECONDS else _FEW
         answer, results = _record(context, weights, paths, variations)
         wrong = differing(results["ref"], results["paddle"])
-    faults = []
-    if wrong:
+    faults, functions = [], context.functions_of_port()
+    if wrong and not _follows(context, paths, results["ref"], variations):
         arrays_differ = any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
         inherited = not answer["isolated"] and (context.is_wrong_before or arrays_differ)
         inherited = inherited or (answer["whole"] and context.data_is_wrong)
@@ -49,6 +49,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
         given["names"] = sorted({name.partition(PART)[0] for name in wrong})
         explanation = context.explanation(
             explain_metric,
+            functions,
             mended=None if context.is_wrong_before else Mended(metric_mended, METRIC, given, STAGE, "metric"),
             weights=weights["ref"],
             reference=str(paths["ref"]),
@@ -61,6 +62,23 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
     for path in paths.values():
         path.unlink(missing_ok=True)
     return faults
+
+
+def _follows(
+    context: ComponentContext, paths: Mapping[str, Path], right: Mapping[str, np.ndarray], variations: int
+) -> bool:
+    """Whether the port measures what the reference measures with the edits that have mended its other parts."""
+    path = context.folder / "metric_mended.npz"
+
+    def is_right() -> bool:
+        with np.load(path, allow_pickle=False) as stored:
+            return not differing(right, results_of(dict(stored)))
+
+    given = {"path": str(path), "given": str(paths["ref"]), "variations": variations}
+    try:
+        return context.follows(record_mended_metric, is_right, weights=context.weights[STAGE]["paddle"], **given)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _record(

@@ -96,12 +96,9 @@ def _follows(context: ComponentContext, paths: Mapping[str, Path]) -> bool:
     steps = max(map(len, read_curves(paths["ref"])[0].values()), default=0)
     given = {"weights": context.weights[STAGE]["paddle"], "path": str(path), "most": steps}
     try:
-        ran = context.explain and context.processes["paddle"].call(record_mended_curves, **given)
-        return bool(ran) and not wrong_curves({**paths, "paddle": path}, context.allowances)
-    except ChildError as error:  # two edits may not run together
-        if error.died and not context.processes["paddle"].revive():
-            raise
-        return False
+        return context.follows(
+            record_mended_curves, lambda: not wrong_curves({**paths, "paddle": path}, context.allowances), **given
+        )
     finally:
         path.unlink(missing_ok=True)
 
