@@ -28,6 +28,7 @@ from twinalign.replay.lines_of_components import lines_of_component
 from twinalign.replay.noted_expressions import keep_run
 from twinalign.replay.port_code import PORT_CODE
 from twinalign.replay.port_lines import LinesVariant, values_under
+from twinalign.replay.proven_before import lines_proven, note_proven, was_proven
 from twinalign.replay.running_functions import functions_of
 from twinalign.replay.several_lines import MANY_VALUES, MANY_WRONG, SHARE_OF_LINES
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -159,9 +160,8 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
     """Prove why the port's component differs.
 
     Returns:
-        `explanation`: the first cause that leaves no difference, else the one that leaves least, as
-        `Explanation.to_json`; None where none is proven. `stopped`: what was not tried and why, else None. `left`:
-        seconds for further causes.
+        `explanation`: the first cause that leaves no difference, else the one that leaves least, if one is proven.
+        `stopped`: what was not tried and why, if anything. `left`: seconds for further causes.
     """
     found, stopped, wrong, began = None, None, wrong_names(component), time.process_time()
     if wrong and not repeats(component):
@@ -174,6 +174,7 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
             found = prove(examined, BUDGET)
             if found is not None and examined.line is None and isinstance(examined.applied, LinesVariant):
                 found = _told_inside(component, found, examined.applied)
+            note_proven(found, examined.applied)
             stopped = BUDGET.stopped(examined.not_tried)
     return {"explanation": found.to_json() if found else None, "stopped": stopped, "left": BUDGET.left}
 
@@ -196,6 +197,12 @@ class _ExaminedComponent(Examined):
             with contextlib.suppress(Exception):  # what a cause runs to find its variants may not run
                 yield from ((known, variant) for variant in known.variants(self._component))
 
+    def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
+        for one in filter(lambda one: one.own_code, self._causes):
+            yield from (([(one, v)], v) for v in lines_proven(self._component.begins, self._component.code))
+        named = self.candidates(lambda one: not one.own_code and was_proven(one.id))
+        yield from (([one], one[1]) for one in named if was_proven(one[0].id, one[1]))
+
     def may_name(self, line: Any, variant: Any) -> bool:
         said, values = map(float, _DECIMAL.findall(variant.detail)), self._component.port.values()
         stands = (n in self._component.told or line.has_number(n) for n in said)
@@ -213,8 +220,7 @@ class _ExaminedComponent(Examined):
             return None
         finally:
             component.impatient = False
-        evidence: dict[str, Any] = {"unexplained_error": 1.0, "remaining_error": found.share}
-        evidence |= proof_of(variant)
+        evidence = {"unexplained_error": 1.0, "remaining_error": found.share, **proof_of(variant)}
         wrong = sum(np.size(component.port[name]) for name in wrong_names(component))
         many = isinstance(variant, LinesVariant) and wrong >= MANY_WRONG
         return Outcome(True, found.share <= (SHARE_OF_LINES if many else SHARE), found.share, evidence)
@@ -243,11 +249,9 @@ def fitted(component: Component, make: Callable[[float], Variant], start: float)
 def _residual(component: Component, variant: Variant) -> np.ndarray:
     with variant.apply():
         values = component.run()
-    parts = []
-    for name in wrong_names(component):
-        port = np.asarray(component.port[name], dtype=np.float64)
-        parts.append(((values[name] - port) / (distance(component.reference[name], port) * np.sqrt(port.size))).ravel())
-    return np.concatenate(parts)
+    ports = {name: np.asarray(component.port[name], dtype=np.float64) for name in wrong_names(component)}
+    scales = {name: distance(component.reference[name], port) * np.sqrt(port.size) for name, port in ports.items()}
+    return np.concatenate([((values[name] - port) / scales[name]).ravel() for name, port in ports.items()])
 
 
 def line_of_port(component: Component) -> Iterator[Variant]:

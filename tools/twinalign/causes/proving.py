@@ -82,6 +82,7 @@ class Examined(abc.ABC):
         within_one_cause: whether only other variants of the same cause are tried once one is proven.
         has_other_inputs: whether `same` can tell variants apart, so that others that fit are looked for.
         only_exact: whether `attempt` need not tell how near a variant comes that is not exact.
+        lines_first: whether lines of the port's code are tried before named causes.
         not_tried: what the time did not suffice for, in words.
         applied: the variant that is proven, of both causes if there are two.
         doubted: what gives the port's values, though the port is seen to do something else there; taken for want of
@@ -95,13 +96,8 @@ class Examined(abc.ABC):
     has_other_inputs: ClassVar[bool] = False
     only_exact: bool = False
     not_tried: str = ""
+    lines_first: bool = True
     applied: Any = None
-
-    @property
-    def lines_first(self) -> bool:
-        """Whether lines of the port's code are tried before named causes."""
-        return True
-
     doubted: Sequence[tuple[Sequence[Candidate], Outcome]] = ()
     line: tuple[Any, Explanation] | None = None
 

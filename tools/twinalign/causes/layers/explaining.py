@@ -73,16 +73,13 @@ class _ExaminedUnit(Examined):
         self, subject: LayerSubject, target: Target, known: Known, second: tuple[LayerSubject, Target] | None
     ) -> None:
         self._subject, self._target, self._known, self.right_lines = subject, target, known, subject.right_lines
+        # What moves a model's values stands inside the functions that a line calls, where named causes find it.
+        self.lines_first = subject.unit.phase != "state"
         self._start = target.prove(subject.traced[0])
         self._second = second if second and second[1].reproduces_reference(second[0].run()) else None
         self.doubted: list[tuple[list[Candidate], Outcome]] = []
         self.refuted: list[str] = []
         """Causes that give the port on the first draw of inputs, but not on the second."""
-
-    @property
-    def lines_first(self) -> bool:
-        """What moves a model's values stands inside the functions that a line calls, where named causes find it."""
-        return self._subject.unit.phase != "state"
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
         later, first = list[Candidate](), {site.key for site in self._subject.tried_first}

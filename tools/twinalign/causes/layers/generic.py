@@ -57,8 +57,7 @@ def _of_port(site: Site, subject: LayerSubject, weights: Mapping[str, Any]) -> C
     own, facts = site.arguments["module"], subject.unit.facts
     library, _, kind = subject.unit.port_class.rpartition(".")
     # Conv2DTranspose and ConvTranspose2d are one kind; a linear layer's weight lies transposed in paddle.
-    given = weights.get("weight"), getattr(own, "weight", None)  # which may be a method
-    shapes = [sorted(shape) for shape in (getattr(one, "shape", None) for one in given) if shape is not None]
+    shapes = [sorted(w.shape) for w in (weights.get("weight"), own._parameters.get("weight")) if w is not None]
     is_other = sorted(kind.lower()) != sorted(type(own).__name__.lower()) or shapes[1:] != shapes[:-1]
     if library.startswith("paddle.") and is_other:
         detail = f"{kind}({facts['extra_repr']}) in place of {type(own).__name__}({own.extra_repr()})"

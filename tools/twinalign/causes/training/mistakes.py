@@ -103,7 +103,6 @@ enter_rows("train", TrainingSubject, "around", (
          ("not at all", lambda _, m: 1.0), ("twice a step", lambda _, m: m * m), ("it is a copy", lambda _, m: 0.0))}),
     ("ema_first_copied", "in training the first update of the moving average copies, where the reference's averages",
      {"where": _before_steps}, lambda s: {"": _changed().averaging(lambda step, m: m if step > 0 else 0.0)}),
-    # Running statistics are parameters in paddle, so a loop over `parameters()` moves them too.
     ("ema_buffers", "in training the moving average covers the running statistics as well",
      {"difference": "bn_stats_are_parameters", "where": _before_steps},
      lambda s: {"": _changed().averaging(buffers=True)}),
