@@ -39,6 +39,15 @@ _REMEDIES = {
     "learning_rate_of_some": (
         "give these parameters the reference's rate; paddle multiplies a group's by the optimizer's"
     ),
+    **dict.fromkeys(
+        ("gradients_accumulate", "gradient_not_cleared"), "call the optimizer's clear_grad() once a step, behind step()"
+    ),
+    **dict.fromkeys(("step_skipped", "step_twice"), "call the optimizer's step() once for each of the reference's"),
+    "evaluation_mode": "call the model's train() before the loop, and again behind each evaluation",
+    "recurrent_batch_first": (
+        "paddle's recurrent layers take the batch first, as torch's do with batch_first=True, and time first with "
+        "time_major=True: give the layer the setting and the layout that the reference's has"
+    ),
 }
 """Id of a cause → what to do, where no code says it."""
 _OF_FROZEN_BIAS = (

@@ -28,8 +28,12 @@ def note_proven(found: Any, variant: Any) -> None:
 
 def was_proven(identifier: str, variant: Any = None) -> bool:
     """Whether a cause was, or this variant of it."""
-    details = [one.detail for one in _PROVEN if one.identifier == identifier]
-    return bool(details) and (variant is None or variant.detail in details)
+    details = [_words(one.detail) for one in _PROVEN if one.identifier == identifier]
+    return bool(details) and (variant is None or _words(variant.detail) in details)
+
+
+def _words(detail: str) -> list[str]:
+    return sorted(detail.replace(",", " ").split())  # names may come in another order
 
 
 def lines_proven(begins: Callable[[], Any], theirs: Sequence[Code] | None) -> Iterator[LinesVariant]:

@@ -72,10 +72,14 @@ def read(text: str, like: Any) -> Any:
     return None
 
 
-def _each_number(subject: ImageSubject, others: Mapping[str, Callable[[Any], Any]]) -> Pairs:
+def _each_number(subject: ImageSubject, told_the_same: bool, others: Mapping[str, Callable[[Any], Any]]) -> Pairs:
+    chain = subject.chains[0]
     for detail, change in others.items():
-        for _, function in subject.chains[0].steps:
+        for _, function in chain.steps:
+            own = arguments_of(function)
             for name, value in bound_arguments(function).items():
+                if not told_the_same and chain.port_arguments.get(name, own) == own.get(name):
+                    continue
                 for path, number in numbers_in(value):
                     if change(number) != number:
                         told = functools.partial(_with_other_number, name, path, change)
@@ -107,9 +111,9 @@ enter_rows("data", ImageSubject, "edit", (
     ("step_arguments", "a step is given other arguments than in the reference",
      {"difference": "random_resized_crop", "rank": -2}, _as_the_port),
     ("argument_negated", "a step goes the other way: a number that it is given has the other sign", {"rank": 1},
-     lambda s: _each_number(s, {"is negated": lambda value: -value})),
+     lambda s: _each_number(s, True, {"is negated": lambda value: -value})),
     ("argument_other", "a number that a step is given differs", {"rank": 2},
-     lambda s: _each_number(s, {"is 0": lambda value: type(value)(0), "is doubled": lambda value: 2 * value,
+     lambda s: _each_number(s, False, {"is 0": lambda value: type(value)(0), "is doubled": lambda value: 2 * value,
                                 "is halved": lambda value: type(value)(value / 2),
                                 "is one more": lambda value: value + 1, "is one less": lambda value: value - 1})),
     ("jitter_order", "the parts of a step are done in another order", {"difference": "color_jitter", "rank": 1},
