@@ -140,6 +140,13 @@ def test_curves_of_a_training_are_told_apart() -> None:
     ]
 
 
+def test_what_is_recorded_once_differs_in_no_step() -> None:
+    value = {"first_step": 0, "reference": [3.5], "port": [3.25]}
+    assert facts({"phase": "train", "evidence": {"values": {"mae": value}}}) == [
+        "mae differs: [3.5] in the reference, [3.25] in the port"
+    ]
+
+
 def test_accepted_tensors_are_folded_behind_what_is_undecided() -> None:
     tensors = [tensor("a", "diverged", accepted="bn_running_var_biased"), tensor("b"), tensor("c", "inconclusive")]
     table = stage_tables({"forward": stage(tensors, "inconclusive")}, language("en"))["forward"]

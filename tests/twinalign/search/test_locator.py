@@ -18,7 +18,7 @@ from twinalign.recorder.recorder import RunSettings
 from twinalign.recorder.worker import Worker
 from twinalign.reports.fault_facts import remarks
 from twinalign.search import locator
-from twinalign.search.faults import Fault, each_once
+from twinalign.search.faults import Fault, each_once, telling
 from twinalign.search.locator import locate
 from twinalign.terminal import show
 
@@ -94,6 +94,17 @@ def test_a_line_that_a_layer_runs_is_not_told_again_of_the_training(elsewhere: s
     training = Fault("train", "train", "train", Explanation("line_of_port", text))
     assert each_once([layer, training])[0] is layer
     assert len(each_once([layer, training])) == count
+
+
+def test_a_line_that_the_metric_runs_is_the_metrics_and_a_training_beside_others_needs_a_cause() -> None:
+    lines = {"lines_of_port": [("port.py", 3, 3)]}
+    metric = Fault("metric", "metric", "metric", Explanation("line_of_port", "another line", evidence=lines))
+    training = Fault("train", "train", "train", Explanation("line_of_port", "another line", evidence=lines))
+    assert each_once([metric, training]) == [metric]
+    unexplained = Fault("train", "train", "train")
+    assert telling([metric, unexplained], [metric]) == [metric]
+    assert telling([unexplained], [unexplained]) == [unexplained]
+    assert telling([metric, training], [metric], new=[training]) == []
 
 
 @pytest.mark.parametrize("phase", ["train", "metric"])

@@ -26,6 +26,12 @@ def note_proven(found: Any, variant: Any) -> None:
         _PROVEN.insert(0, _Proven(found.id, getattr(variant, "detail", ""), places))
 
 
+def forget_proven(worker: Any) -> dict[str, Any]:
+    """Another search begins."""
+    _PROVEN.clear()
+    return {}
+
+
 def was_proven(identifier: str, variant: Any = None) -> bool:
     """Whether a cause was, or this variant of it."""
     details = [_words(one.detail) for one in _PROVEN if one.identifier == identifier]

@@ -240,8 +240,10 @@ def _of_steps(evidence: Mapping[str, Any]) -> list[str]:
             (name, value["first_step"], *_numbers(value["reference"], value["port"]))
             for name, value in list(values.items())[:_SHOWN_CURVES]
         ]
+        once = {name for name, value in values.items() if len(value["reference"]) == len(value["port"]) == 1}
         lines = [
-            f"{name} differs from step {step} on: {reference} in the reference, {port} in the port"
+            f"{name} differs{'' if name in once and step == 0 else f' from step {step} on'}: {reference} in the "
+            f"reference, {port} in the port"
             for name, step, reference, port in shown
         ]
         more = len(values) - _SHOWN_CURVES

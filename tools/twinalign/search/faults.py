@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,22 @@ def where_in_unit(path: str, values: Mapping[str, Any]) -> str:
     }[kind]
 
 
+def telling(faults: Iterable[Fault], counted: Sequence[Fault], new: Iterable[Fault] | None = None) -> list[Fault]:
+    """Faults without those that only show another: a training beside them counts with a cause of its own alone.
+
+    `new`: of which some are wanted; None for all.
+    """
+    beside = any(fault.phase != "train" for fault in counted)
+    found = each_once(fault for fault in faults if not beside or fault.phase != "train" or fault.explanation)
+    wanted = {id(fault) for fault in (found if new is None else new)}
+    return [fault for fault in found if id(fault) in wanted]
+
+
 def each_once(faults: Iterable[Fault]) -> list[Fault]:
     """Faults without those of training and metric that repeat another, which takes over the cause if it has none."""
     kept = list(faults)
-    for fault in [fault for fault in kept if fault.phase in ("train", "metric") and fault.explanation is not None]:
+    repeating = [fault for phase in ("train", "metric") for fault in kept if fault.phase == phase]
+    for fault in [fault for fault in repeating if fault.explanation is not None]:
         same = next((other for other in kept if _shows_there(other, fault)), None)
         if same is not None:
             same.explanation = same.explanation or fault.explanation

@@ -23,10 +23,11 @@ from twinalign.replay.case_run import build_in_float64, use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.kept_edits import forget_edits
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
+from twinalign.replay.proven_before import forget_proven
 from twinalign.search.accepted import accept, is_accepted
 from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
-from twinalign.search.faults import LATER_STEP, Fault, each_once, in_one_line, some_are_rounded
+from twinalign.search.faults import LATER_STEP, Fault, each_once, in_one_line, some_are_rounded, telling
 from twinalign.search.layer_faults import LayerFaults
 from twinalign.search.layers import locate_layers
 from twinalign.search.metric import locate_metric
@@ -131,6 +132,7 @@ class Locator:
         description = self._recorder.description
         if explain:
             self._recorder.processes["ref"].call(set_budget, seconds=self._recorder.settings.explain_seconds)
+            self._recorder.processes["ref"].call(forget_proven)
             self._recorder.processes["paddle"].call(forget_edits)
         wanted = [stage for stage in description["stages"] if not stages or stage in stages]
         result = LocateResult(description["name"])
@@ -151,9 +153,7 @@ class Locator:
         unexplained = all(fault.phase == "train" and fault.explanation is None for fault in result.counted)
         if "backward" in self._model_stages(wanted) and unexplained and not result.not_searched:
             self._search_later_steps(result, explain)
-        if any(fault.phase != "train" for fault in result.counted):
-            # Other faults show in the training too; it counts as a fault only with a cause of its own.
-            result.faults = each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
+        result.faults = telling(result.faults, result.counted)
         note_moves(result.faults)
         if explain and result.faults:
             from twinalign.edits.suggestions import suggestion  # here: LibCST takes long to import
@@ -193,7 +193,7 @@ class Locator:
                 )
                 faults = search(of_stage)
                 result.add(faults, description["accept"])
-                for fault in [fault for fault in faults if not is_accepted(fault)]:
+                for fault in telling(result.counted, result.counted, new=faults):
                     if of_stage.stopped and fault.explanation is None:
                         fault.note(*of_stage.stopped)
                     self._progress(FOUND, in_one_line(fault))

@@ -126,11 +126,11 @@ def _course(reference: Sequence[float] | None, port: Sequence[float] | None) -> 
 def schedule_evidence(
     name: str, reference: Mapping[str, Sequence[float]], port: Mapping[str, Sequence[float]]
 ) -> dict[str, Any]:
-    """The first step in which a scheduled value differs, and both sides' first values."""
+    """The first step in which a scheduled value differs, and both sides' values from there on."""
     one, other = list(reference.get(name, ())), list(port.get(name, ()))
     differing = [s for s, (a, b) in enumerate(zip(one, other, strict=False)) if abs(a - b) > RATE_TOLERANCE * abs(a)]
     first = differing[0] if differing else 0
-    return {"values": {name: {"first_step": first, "reference": one[:8], "port": other[:8]}}}
+    return {"values": {name: {"first_step": first, "reference": one[first:][:8], "port": other[first:][:8]}}}
 
 
 def _taken_steps(
