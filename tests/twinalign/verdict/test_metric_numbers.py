@@ -65,3 +65,12 @@ def test_float64_decides_elsewhere(moved: float, factor: float) -> None:
     found = with_batches(moved, OUTPUT * factor)
     assert found.verdict == "diverged"
     assert not any(note.startswith(ROUNDED) for note in found.notes)
+
+
+def test_beside_a_wrong_number_those_that_the_batches_explain_are_right() -> None:
+    batch = BATCH * (1 + 5e-8 * np.sign(OUTPUT[:32]))
+    reference, port = {"a": OUTPUT, "b": OUTPUT}, {"a": OUTPUT * (1 + 3e-8), "b": OUTPUT * 1.01}
+    found = judged(reference, port, {"entered": [BATCH.tolist()]}, {"entered": [batch.tolist()]})
+    assert found.verdict == "diverged"
+    assert {tensor.name for tensor in found.tensors if tensor.verdict == "diverged"} == {"b"}
+    assert not any(note.startswith(ROUNDED) for note in found.notes)

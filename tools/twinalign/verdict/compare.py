@@ -168,12 +168,17 @@ def _compare_rank(
             if tensor.verdict == DIVERGED and tensor.accepted is None:
                 reason = f"the float64 runs differ by more than rounding to float32 explains: {tensor.reason}"
                 _prepend(comparison, f"{tensor.name} (float64)", reason)
-    elif comparison.verdict == DIVERGED and _by_rounded_batches(comparison, recordings):
-        comparison = _compare_tensors(stage, recordings, description, with_float64=("ref",))
-        comparison.notes.append(
-            "the batches of the metric differ in the float64 runs, by no more than rounding to float32, and the "
-            "results by no more than that explains: only float32 is judged"
-        )
+    elif comparison.verdict == DIVERGED and (excused := _by_rounded_batches(comparison, recordings)):
+        in_float32 = _compare_tensors(stage, recordings, description, with_float64=("ref",))
+        if excused == {tensor.name for tensor in _wrong(comparison)}:
+            comparison = in_float32
+            comparison.notes.append(
+                "the batches of the metric differ in the float64 runs, by no more than rounding to float32, and the "
+                "results by no more than that explains: only float32 is judged"
+            )
+        else:  # what else is wrong says nothing against these
+            judged = {tensor.name: tensor for tensor in in_float32.tensors if tensor.name in excused}
+            comparison.tensors = [judged.get(tensor.name, tensor) for tensor in comparison.tensors]
     if comparison.verdict == ALIGNED:
         theirs, ours = (recordings.metadata_of(side, "float64") for side in SIDES)
         by = recordings.batches_rounded_by()
@@ -187,11 +192,15 @@ def _compare_rank(
     return comparison
 
 
-def _by_rounded_batches(comparison: Comparison, recordings: StageRecordings) -> bool:
-    """Whether the float64 runs differ only as batches make them differ that each side has rounded to float32."""
+def _wrong(comparison: Comparison) -> list[TensorVerdict]:
+    return [tensor for tensor in comparison.tensors if tensor.verdict == DIVERGED and tensor.accepted is None]
+
+
+def _by_rounded_batches(comparison: Comparison, recordings: StageRecordings) -> set[str]:
+    """Tensors whose float64 runs differ only as batches make them differ that each side has rounded to float32."""
     most = _OF_BATCHES * recordings.batches_rounded_by()
-    wrong = [tensor for tensor in comparison.tensors if tensor.verdict == DIVERGED and tensor.accepted is None]
-    return most > 0 and all(tensor.fp64_rel is not None and tensor.fp64_rel <= most for tensor in wrong)
+    apart = ((tensor.name, tensor.fp64_rel) for tensor in _wrong(comparison))
+    return {name for name, size in apart if size is not None and size <= most} if most > 0 else set()
 
 
 def _say_inputs_differ(comparison: Comparison, reference: Mapping[str, Any], port: Mapping[str, Any]) -> None:
