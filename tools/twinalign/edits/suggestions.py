@@ -44,6 +44,11 @@ _REMEDIES = {
     ),
     **dict.fromkeys(("step_skipped", "step_twice"), "call the optimizer's step() once for each of the reference's"),
     "evaluation_mode": "call the model's train() before the loop, and again behind each evaluation",
+    "ignored_rows_counted": "divide by the number of rows that count, without those of ignore_index",
+    "batch_norm_mode": (
+        "give the layer the mode that it has in the reference: the port calls train() or eval() of a part of the model "
+        "that it is in, or leaves that out"
+    ),
     "recurrent_batch_first": (
         "paddle's recurrent layers take the batch first, as torch's do with batch_first=True, and time first with "
         "time_major=True: give the layer the setting and the layout that the reference's has"
@@ -101,12 +106,12 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"write {written} in {where}"
     if explanation["id"] in _OF_LINES and (line := _line_as_in_reference(fault)):
         return f"in {where}: {line}"
+    if (told := _REMEDIES.get(explanation["id"])) is not None:
+        return f"in {where}: {told}"
     made = explanation["evidence"].get("reference_calls", [])
     lines = list(dict.fromkeys(call["line"] for call in made if call.get("line")))
     if lines and explanation["id"] not in _OF_LINES:
         return f"in {where}: do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
-    if (told := _REMEDIES.get(explanation["id"])) is not None:
-        return f"in {where}: {told}"
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does"
