@@ -364,8 +364,8 @@ def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:
         different = [(one, two) for one, two in zip(theirs, ours, strict=True) if words_of(one) != words_of(two)]
         if len(different) == 1 and all(isinstance(node, ast.keyword) for node in different[0]):
             return different[0] if len({getattr(node, "arg", "") for node in different[0]}) == 1 else (old, new)
-        # A bare number or name says nothing without what it stands in, unless that is cut off.
-        bare = () if len(ast.unparse(old)) > LONGEST else (ast.Constant, ast.Name)
+        # A bare number, name or slice says nothing without what it stands in, unless that is cut off.
+        bare = () if len(ast.unparse(old)) > LONGEST else (ast.Constant, ast.Name, ast.Slice)
         if len(different) == 1 and all(
             isinstance(node, ast.expr) and not isinstance(node, bare) for node in different[0]
         ):

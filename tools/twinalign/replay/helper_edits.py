@@ -67,7 +67,7 @@ class HelperEdit:
         """The smallest operation or call around a mere name or number, which says nothing alone; if it is long, the
         keyword with it."""
         found: ast.AST = self.old
-        for node in ast.walk(self.code.tree) if isinstance(self.old, (ast.Name, ast.Constant)) else ():
+        for node in ast.walk(self.code.tree) if isinstance(self.old, (ast.Name, ast.Constant, ast.Slice)) else ():
             if not isinstance(node, _SHOWN) or all(one is not self.old for one in ast.walk(node)):
                 continue
             if found is self.old if isinstance(node, ast.keyword) else len(ast.unparse(node)) <= _LONGEST_SHOWN:
