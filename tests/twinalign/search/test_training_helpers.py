@@ -33,7 +33,7 @@ def faults(folder: Path, replaced: dict[str, str]) -> list[Any]:
     [
         ({"most=0.2": "most=0.17"}, ["(`0.17` in place of `0.2`, line 25"]),
         ({NORM: "clip(model.second.parameters(), most)"}, ["`clip(model.second.parameters(), most)` in place of"]),
-        ({"most=0.2": "most=0.03", NORM: VALUE}, [f"(`{VALUE}` in place of", "; `0.03` in place of `0.2`"]),
+        ({"most=0.2": "most=0.03", NORM: VALUE}, [f"`{VALUE}` in place of", "`0.03` in place of `0.2`"]),
         (
             {"max=1.0": "max=0.125"},
             ["max=0.125)` in place of `", "called by `clip(model.parameters(), most)`"],

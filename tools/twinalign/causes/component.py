@@ -188,6 +188,7 @@ def _told_inside(component: Component, found: Explanation, lines: LinesVariant) 
 class _ExaminedComponent(Examined):
     sentence = "{text} ({detail})"
     clearly_less = CLEARLY_LESS
+    known_exactly = True
 
     def __init__(self, component: Component, causes: Iterable[Cause]) -> None:
         self._component, self._causes = component, causes

@@ -81,6 +81,7 @@ class Examined(abc.ABC):
         clearly_less: a later proven cause replaces an earlier one if it leaves less than this share of its remainder.
         within_one_cause: whether only other variants of the same cause are tried once one is proven.
         has_other_inputs: whether `same` can tell variants apart, so that others that fit are looked for.
+        known_exactly: whether what is proven of something like it has to be exact here.
         only_exact: whether `attempt` need not tell how near a variant comes that is not exact.
         lines_first: whether lines of the port's code are tried before named causes.
         not_tried: what the time did not suffice for, in words.
@@ -94,6 +95,7 @@ class Examined(abc.ABC):
     clearly_less: ClassVar[float] = 1.0
     within_one_cause: ClassVar[bool] = False
     has_other_inputs: ClassVar[bool] = False
+    known_exactly: ClassVar[bool] = False
     only_exact: bool = False
     not_tried: str = ""
     lines_first: bool = True
@@ -142,7 +144,7 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
     """What is known, if proven here too; else, within the budget, the first exact cause, the best, or two together."""
     for known, variant in examined.known():
         outcome = examined.attempt([cause for cause, _ in known], variant)
-        if outcome is not None and outcome.proven:
+        if outcome is not None and (outcome.exact if examined.known_exactly else outcome.proven):
             return _explanation(examined, known, outcome, variant)
     budget = budget or Budget()
     if examined.lines_first and (own := _prove_alone(examined, budget)) is not None:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from twinalign.causes.component import enter_rows, fitted
 from twinalign.causes.optimizer.subject import OptimizerSubject, step_cause
 from twinalign.causes.registry import Variant
@@ -229,8 +227,7 @@ def _root_of_adam(epsilon: float, moment: Moment) -> None:
 def _norm_of_adamax(epsilon: float, moment: Moment) -> None:
     group, kept = moment.group, moment.kept
     gradient = moment.gradient + group["weight_decay"] * moment.before
-    # Paddle's betas, but for the correction, are in float32: beside a small epsilon this is no little difference.
-    first, second = np.asarray(group["betas"], np.float32).tolist()
+    first, second = group["betas"]
     mean = kept["mean"] = first * kept.get("mean", gradient * 0.0) + (1.0 - first) * gradient
     norm = (second * kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
     kept["norm"] = moment.observed["infinity_norm"] = norm
