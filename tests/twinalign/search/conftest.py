@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from twinalign.replay.proven_before import forget_proven
 from twinalign.search import components, edits_of_port
 
 
@@ -27,6 +28,12 @@ class InProcess:
 
 @pytest.fixture(scope="module", autouse=True)
 def _forked(kept_processes: None) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _nothing_proven() -> None:
+    """No test knows what another has proven in this process."""
+    forget_proven(None)
 
 
 @pytest.fixture(autouse=True)
