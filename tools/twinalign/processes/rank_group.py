@@ -185,12 +185,13 @@ class RankGroup:
             os.killpg(self._launcher.pid, signal.SIGKILL)
         self._launcher.wait()
         guardian.release(self._launcher.pid)
-        for connection in self._connections.values():
+        # The other side's failure may close this group at the same time, from another thread.
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(connection.process, signal.SIGKILL)
             guardian.release(connection.process)
             connection.socket.close()
-        self._connections.clear()
         self._held.close()
 
 
