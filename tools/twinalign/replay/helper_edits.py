@@ -64,8 +64,8 @@ class HelperEdit:
 
     @property
     def _around(self) -> ast.AST:
-        """The smallest operation or call around a mere name or number, which says nothing alone; if it is long, the
-        keyword with it."""
+        """The smallest operation or call around a mere name, number or slice, which says nothing alone; if it is long,
+        the keyword with it."""
         found: ast.AST = self.old
         for node in ast.walk(self.code.tree) if isinstance(self.old, (ast.Name, ast.Constant, ast.Slice)) else ():
             if not isinstance(node, _SHOWN) or all(one is not self.old for one in ast.walk(node)):

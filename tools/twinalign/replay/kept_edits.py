@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from twinalign.replay.helper_edits import Edit
@@ -30,6 +30,14 @@ def forget_edits(worker: Any) -> dict[str, Any]:
     """Another search begins."""
     kept_edits(worker).clear()
     return {}
+
+
+def recorded_mended(worker: Any, record: Callable[..., dict[str, Any]], **given: Any) -> dict[str, Any]:
+    """What `record` returns of the port with all of them; nothing where there are none."""
+    if not kept_edits(worker):
+        return {}
+    with with_kept_edits(worker):
+        return record(worker, **given)
 
 
 @contextlib.contextmanager

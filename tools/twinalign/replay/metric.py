@@ -13,7 +13,7 @@ from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
 from twinalign.replay.evaluation_calls import EvaluationCalls, rows_of
-from twinalign.replay.kept_edits import kept_edits, with_kept_edits
+from twinalign.replay.kept_edits import recorded_mended
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.noted_functions import noted
@@ -58,10 +58,7 @@ def record_metric(
 
 def record_mended_metric(worker: Any, **given: Any) -> dict[str, Any]:
     """`record_metric` of the port with the edits that have mended its other parts; nothing where there are none."""
-    if not kept_edits(worker):
-        return {}
-    with with_kept_edits(worker):
-        return record_metric(worker, **given)
+    return recorded_mended(worker, record_metric, **given)
 
 
 def measured(

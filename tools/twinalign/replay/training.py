@@ -11,7 +11,7 @@ from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
-from twinalign.replay.kept_edits import kept_edits, with_kept_edits
+from twinalign.replay.kept_edits import recorded_mended
 from twinalign.replay.noted_functions import noted
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.stages.watching import run_training
@@ -218,10 +218,7 @@ def record_curves(
 
 def record_mended_curves(worker: Any, **given: Any) -> dict[str, Any]:
     """`record_curves` of the port with the edits that have mended its other parts; nothing where there are none."""
-    if not kept_edits(worker):
-        return {}
-    with with_kept_edits(worker):
-        return record_curves(worker, **given)
+    return recorded_mended(worker, record_curves, **given)
 
 
 def _clipping(worker: Any) -> contextlib.AbstractContextManager[None]:

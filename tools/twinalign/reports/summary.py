@@ -10,6 +10,7 @@ from twinalign.files.recordings import read_metadata
 from twinalign.reports.language import Language
 from twinalign.reports.shown_values import short_name
 from twinalign.verdict.allowances import KNOWN_ALLOWANCES
+from twinalign.verdict.results import float64_agrees
 
 FILES = "comparison"
 """Name of the only stage in the report of two files."""
@@ -120,9 +121,8 @@ def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     what float64 proves before what only a lower precision shows."""
 
     def place(tensor: Mapping[str, Any]) -> tuple[bool, int, bool]:
-        proof = tensor.get("fp64_ratio")
-        unproven = isinstance(proof, (int, float)) and proof <= 1.0
-        return bool(tensor.get("accepted")), _ORDER.get(tensor["verdict"], 0), unproven
+        agrees = float64_agrees(tensor.get("fp64_ratio"))
+        return bool(tensor.get("accepted")), _ORDER.get(tensor["verdict"], 0), agrees
 
     return sorted(tensors, key=place)
 

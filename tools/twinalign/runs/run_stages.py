@@ -22,7 +22,7 @@ from twinalign.sides import FOUND, INITIAL, stage_number
 from twinalign.verdict.classic import log_lines
 from twinalign.verdict.compare import compare_stage
 from twinalign.verdict.initial_weights import compare_initial
-from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, float64_agrees
 from twinalign.verdict.stage_recordings import StageRecordings
 
 
@@ -159,7 +159,7 @@ def _judge_stage(recorder: Recorder, stage: str, result: RunResult) -> None:
     write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
     result.environment.update(recordings.environment())
     found = [t for t in comparison.tensors if t.verdict == comparison.verdict != ALIGNED]
-    wrong = min(found, key=lambda t: t.fp64_ratio is not None and t.fp64_ratio <= 1.0, default=None)  # proven first
+    wrong = min(found, key=lambda t: float64_agrees(t.fp64_ratio), default=None)  # proven first
     text = f"{stage_number(stage)} {stage}: {comparison.verdict}, {len(comparison.tensors)} tensors"
     recorder.progress(FOUND, text + (f"; {wrong.name}: {wrong.reason}" if wrong is not None else ""))
 

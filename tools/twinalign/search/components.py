@@ -87,19 +87,25 @@ class ComponentContext:
         """The port's own functions that have run in its last recording."""
         return self.processes["paddle"].call(port_functions) if self.explain else {}
 
-    def follows(self, record: Callable[..., dict[str, Any]], is_right: Callable[[], bool], **given: Any) -> bool:
+    def follows(self, record: Callable[..., dict[str, Any]], is_right: Callable[[Path], bool], **given: Any) -> bool:
         """Whether what the port records is right with the edits that have mended its other parts.
 
         Args:
-            record: a function in its process that records it with them; it returns nothing where there are none.
-            is_right: judges what was recorded.
+            record: a function in its process that records it with them, in a file at `path`; it returns nothing where
+                there are none.
+            is_right: judges that file.
+            given: what else `record` takes.
         """
+        path = self.folder / "mended.npz"
         try:
-            return self.explain and bool(self.processes["paddle"].call(record, **given)) and is_right()
+            ran = self.explain and self.processes["paddle"].call(record, path=str(path), **given)
+            return bool(ran) and is_right(path)
         except ChildError as error:  # two edits may not run together
             if error.died and not self.processes["paddle"].revive():
                 raise
             return False
+        finally:
+            path.unlink(missing_ok=True)
 
     def explanation(
         self,

@@ -40,7 +40,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
         variations = VARIATIONS if answer["seconds"] <= _SECONDS else _FEW
         answer, results = _record(context, weights, paths, variations)
         wrong = differing(results["ref"], results["paddle"])
-    faults, functions = [], context.functions_of_port()
+    faults, functions = [], context.functions_of_port() if wrong else {}
     if wrong and not _follows(context, paths, results["ref"], variations):
         arrays_differ = any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
         inherited = not answer["isolated"] and (context.is_wrong_before or arrays_differ)
@@ -68,17 +68,13 @@ def _follows(
     context: ComponentContext, paths: Mapping[str, Path], right: Mapping[str, np.ndarray], variations: int
 ) -> bool:
     """Whether the port measures what the reference measures with the edits that have mended its other parts."""
-    path = context.folder / "metric_mended.npz"
 
-    def is_right() -> bool:
+    def is_right(path: Path) -> bool:
         with np.load(path, allow_pickle=False) as stored:
             return not differing(right, results_of(dict(stored)))
 
-    given = {"path": str(path), "given": str(paths["ref"]), "variations": variations}
-    try:
-        return context.follows(record_mended_metric, is_right, weights=context.weights[STAGE]["paddle"], **given)
-    finally:
-        path.unlink(missing_ok=True)
+    given = {"weights": context.weights[STAGE]["paddle"], "given": str(paths["ref"]), "variations": variations}
+    return context.follows(record_mended_metric, is_right, **given)
 
 
 def _record(

@@ -92,15 +92,12 @@ def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -
 
 def _follows(context: ComponentContext, paths: Mapping[str, Path]) -> bool:
     """Whether the port trains as the reference does with the edits that have mended its other parts."""
-    path = context.folder / "curves_mended.npz"
     steps = max(map(len, read_curves(paths["ref"])[0].values()), default=0)
-    given = {"weights": context.weights[STAGE]["paddle"], "path": str(path), "most": steps}
-    try:
-        return context.follows(
-            record_mended_curves, lambda: not wrong_curves({**paths, "paddle": path}, context.allowances), **given
-        )
-    finally:
-        path.unlink(missing_ok=True)
+
+    def is_right(path: Path) -> bool:
+        return not wrong_curves({**paths, "paddle": path}, context.allowances)
+
+    return context.follows(record_mended_curves, is_right, weights=context.weights[STAGE]["paddle"], most=steps)
 
 
 def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:

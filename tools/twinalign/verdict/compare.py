@@ -164,10 +164,9 @@ def _compare_rank(
             f"the reference's float64 run computes in float32 in {casts} places, so only float32 is judged"
         )
         rounded = _rounded_runs(recordings)
-        for tensor in _compare_tensors(stage, rounded, description).tensors if rounded else ():
-            if tensor.verdict == DIVERGED and tensor.accepted is None:
-                reason = f"the float64 runs differ by more than rounding to float32 explains: {tensor.reason}"
-                _prepend(comparison, f"{tensor.name} (float64)", reason)
+        for tensor in _wrong(_compare_tensors(stage, rounded, description)) if rounded else ():
+            reason = f"the float64 runs differ by more than rounding to float32 explains: {tensor.reason}"
+            _prepend(comparison, f"{tensor.name} (float64)", reason)
     elif comparison.verdict == DIVERGED and (excused := _by_rounded_batches(comparison, recordings)):
         in_float32 = _compare_tensors(stage, recordings, description, with_float64=("ref",))
         if excused == {tensor.name for tensor in _wrong(comparison)}:

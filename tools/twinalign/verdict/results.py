@@ -33,6 +33,11 @@ class JsonFields:
         return {name: plain(value) for name, value in vars(self).items()}
 
 
+def float64_agrees(ratio: float | str | None) -> bool:
+    """Whether a tensor's float64 runs agree, by its `fp64_ratio`; JSON has names for numbers that are not finite."""
+    return isinstance(ratio, (int, float)) and ratio <= 1.0
+
+
 @dataclasses.dataclass
 class TensorVerdict(JsonFields):
     """One tensor's verdict with the numbers behind it; None for numbers that are not available.

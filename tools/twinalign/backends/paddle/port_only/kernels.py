@@ -31,7 +31,7 @@ import numpy as np
 import paddle
 
 from twinalign.backends.paddle.port_only.interpolation import KERNELS, exact_interpolation
-from twinalign.backends.paddle.port_only.optimizer_kernels import OPTIMIZER_KERNELS
+from twinalign.backends.paddle.port_only.optimizer_kernels import OPTIMIZER_KERNELS, float32_error
 
 Called = dict[str, dict[str, set[float]]]
 """Kernel -> constant -> the values that it was called with."""
@@ -83,10 +83,6 @@ def _noting_limit(clip: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-def _float32_error(value: float) -> float:
-    return value - float(np.float32(value))
-
-
 def _label_smooth(kernel: Callable[..., Any], label: Any, prior: Any, epsilon: float) -> Any:
     _note("label_smooth", epsilon=epsilon)
     if label.dtype != paddle.float64 and paddle.get_default_dtype() != "float64":
@@ -105,7 +101,7 @@ def _batch_norm(kernel: Callable[..., Any], x: Any, mean: Any, variance: Any, *r
     scaled = mean.detach() * scale, variance.detach() * scale**2
     found = kernel(x * scale, *scaled, weight, bias, evaluating, momentum, exact, layout, fixed, *others)
     if moves and momentum != 1:
-        share = (1 - momentum) / (1 - momentum + _float32_error(momentum))
+        share = (1 - momentum) / (1 - momentum + float32_error(momentum))
         for statistic, new in ((mean, scaled[0] / scale), (variance, scaled[1] / scale**2)):
             statistic.set_value(statistic + (new - statistic) * share)
     return found
@@ -113,7 +109,7 @@ def _batch_norm(kernel: Callable[..., Any], x: Any, mean: Any, variance: Any, *r
 
 def _power(kernel: Callable[..., Any], x: Any, exponent: Any, *rest: Any, **keywords: Any) -> Any:
     is_number = isinstance(exponent, float) and math.isfinite(exponent)
-    if x.dtype != paddle.float64 or not is_number or not _float32_error(exponent) or any(keywords.values()):
+    if x.dtype != paddle.float64 or not is_number or not float32_error(exponent) or any(keywords.values()):
         return kernel(x, exponent, *rest, **keywords)
     return paddle._C_ops.elementwise_pow(x, paddle.to_tensor(exponent, dtype="float64"))
 

@@ -21,7 +21,8 @@ import numpy as np
 import paddle
 
 
-def _float32_error(value: float) -> float:
+def float32_error(value: float) -> float:
+    """By how much a number is more than what a kernel keeps of it."""
     return value - float(np.float32(value))
 
 
@@ -32,8 +33,8 @@ def _steps(power: Any, beta: float) -> int:
 
 def _momentum(kernel: Callable[..., Any], parameter: Any, gradient: Any, velocity: Any, rate: Any, *rest: Any) -> Any:
     _, momentum, nesterov, regularization, decay, *_ = rest
-    error = _float32_error(momentum)
-    of_gradient = parameter * (_float32_error(decay) if regularization == "l2_decay" else 0.0)
+    error = float32_error(momentum)
+    of_gradient = parameter * (float32_error(decay) if regularization == "l2_decay" else 0.0)
     of_velocity = velocity * error + of_gradient
     found = kernel(parameter, gradient, velocity, rate, *rest)
     of_step = of_gradient + velocity * error + of_velocity * momentum if nesterov else of_velocity

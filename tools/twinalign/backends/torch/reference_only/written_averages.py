@@ -19,7 +19,6 @@ _ROUNDING = 1e-6
 
 class _Written:
     def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
         parameters = [p for p in model.parameters() if p.requires_grad]
         share = max(1, _ELEMENTS // max(1, len(parameters)))
         self._sampled = [(p, torch.randperm(p.numel(), generator=torch.Generator())[:share]) for p in parameters]
