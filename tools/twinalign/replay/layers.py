@@ -66,7 +66,7 @@ def reference_second_forward(
     worker: Any,
     folder: str,
     gradients: bool,
-    wanted: Sequence[int],
+    wanted: Sequence[int] | None,
     opened: Sequence[int],
     draw: int = PLAIN,
     key: str = SECOND,
@@ -76,7 +76,7 @@ def reference_second_forward(
     With `gradients` what comes next is `reference_second_backward`; else the pass ends behind the last of these calls.
 
     Args:
-        wanted: numbers of the calls whose units the port is to run.
+        wanted: numbers of the calls whose units the port is to run, if not all: no other values are kept.
         opened: numbers of the calls that it makes without their pairs.
         draw: of the inputs, as `CaseRun` takes it.
         key: under which the pass, and with it its values, is kept until another has it.
@@ -87,10 +87,12 @@ def reference_second_forward(
     first: ReferencePass = worker.kept[KEPT]
     second = worker.kept[key] = ReferencePass(dataclasses.replace(first.run, draw=draw), Path(folder) / "reference")
     open_calls: set[int] = set()
-    if not gradients:
+    if wanted is not None:
         calls = {call.number: call for call in first.stack.calls}
-        second.last, second.kept = last_to_end(wanted, calls), with_those_around(wanted, calls).union(opened)
-        open_calls = with_those_around([second.last], calls) - {second.last}
+        second.kept = with_those_around(wanted, calls).union(opened)
+        if not gradients:
+            second.last = last_to_end(wanted, calls)
+            open_calls = with_those_around([second.last], calls) - {second.last}
     first.store.discard()
     _restore(worker, first)
     if draw == MOVED:

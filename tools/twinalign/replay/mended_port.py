@@ -316,10 +316,10 @@ class _Unit:
         self._unit, self._called = unit, {one.path for one in forced.units}
         draw.wrong = {name: found.relative for name, found in unit.wrong_ends().items()}
         draw.children = children_of(unit)
-        draw.whole = self._apart(draw)
         # What the unit keeps, and keeps right as it is, has to stay so.
         state = {f"state.{name}": array for name, array in forcing.state_after.items()}
-        apart = self._all_apart(draw, state)
+        apart = self._all_apart(draw, right | state)
+        draw.whole = max((apart[name] for name in right), default=0.0)
         if self._phase == "state":
             draw.wrong = {name: one for name, one in apart.items() if one > ROUNDING}
         draw.right |= {name: array for name, array in state.items() if apart[name] <= ROUNDING or draw.wrong.get(name)}

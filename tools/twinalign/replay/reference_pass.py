@@ -45,7 +45,8 @@ class ReferencePass:
         self.gradients: dict[str, tuple[int, float]] = {}
         """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store, and its root mean square."""
         self.kept: Collection[int] | None = None
-        """Numbers of the calls whose values are kept, with those of the calls that they make; None for all."""
+        """Numbers of the calls whose values are kept, with those of the calls that they make, and no gradients but the
+        parameters'; None for all."""
         self.last: int | None = None
         """Number of the call behind which the pass ends, if not with the loss."""
         self.moved = False
@@ -94,7 +95,8 @@ class ReferencePass:
 
     def backward(self, kept: Path | None) -> dict[str, Any]:
         """Run backward; returns where the gradients are, and writes those of parameters to the .npz file `kept`."""
-        self.store.restart()  # the port has used every value of the forward pass
+        if self.kept is None:
+            self.store.restart()  # the port has used every value of the forward pass
         if self._loss is not None and self.backend.differentiable(self._loss):
             self._loss.backward()
         self._loss = None
@@ -145,7 +147,7 @@ class ReferencePass:
             # One result may be computed from another: its gradient must not include what flows back inside the layer.
             returned = [self._aliased(tensor) for tensor in returned]
         for number, tensor in enumerate(returned):
-            if backend.differentiable(tensor):
+            if self.kept is None and backend.differentiable(tensor):
                 self._graph.on_gradient(tensor, functools.partial(self._receive, f"output.{call.number}.{number}"))
         if buffers:
             self._after_buffers(call, path, layer, buffers)

@@ -109,8 +109,8 @@ class CauseSearch:
         of_gradients = {suspect["call"] for fault, suspect in asked if fault.phase == "backward"}
         gradients = everything or bool(of_gradients)
         draw = draw or (MOVED if of_gradients else REDRAWN)
-        given = {"folder": str(folder), "gradients": gradients, "opened": self.opened}
-        given |= {"wanted": [number for number, _ in wanted], "draw": draw}
+        given = {"folder": str(folder), "gradients": gradients, "opened": self.opened, "draw": draw}
+        given["wanted"] = None if gradients else [number for number, _ in wanted]
         calls = self.ask("ref", reference_second_forward, "forward on other inputs", **given)
         if "unlike" in calls:
             if draw > PLAIN:

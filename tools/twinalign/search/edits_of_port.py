@@ -37,9 +37,8 @@ more where the cause has a name."""
 _LEFT_OUT = "left out"
 """What sentences say of a step that the port lacks."""
 _OPERATIONS = ast.Call | ast.BinOp | ast.UnaryOp
-_KEYS = (("edited", "edited backward"), ("edited again", "edited again backward"))
+_PASSES = "edited", "edited again"
 """Under which the reference keeps its passes on each draw."""
-_PASSES = [key for keys in _KEYS for key in keys]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +114,7 @@ class PortEdits:
             answer = {}
             fault.note(f"edits of the port were not all tried: {error}")
         finally:
-            self.ask("ref", reference_forgets, "values of further passes", keys=_PASSES)
+            self.ask("ref", reference_forgets, "values of further passes", keys=list(_PASSES))
         if "text" in answer:
             _tell(fault, answer)
         elif fault.explanation is None:
@@ -160,7 +159,7 @@ class PortEdits:
         """What `port_mended` answers."""
         inside = f"{fault.reference_layer}." if fault.reference_layer else ""
         paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
-        draws = self._draws(suspect["call"])
+        draws = self._draws(suspect["call"], fault.phase)
         return self.ask(
             "paddle",
             port_mended,
@@ -179,27 +178,30 @@ class PortEdits:
             seconds=seconds,
         )
 
-    def _draws(self, number: int) -> list[dict[str, Any]]:
-        """The reference's values, and `gradients`, on the case's inputs, and on others if it runs on them."""
+    def _draws(self, number: int, phase: str) -> list[dict[str, Any]]:
+        """The reference's values on the case's inputs, and on others if it runs on them.
+
+        Of the latter the gradients are only taken where they decide.
+        """
         found, inside = [], {number}
         for call in self.calls[number + 1 :]:
             inside |= {call.number} if call.parent in inside else set()
         given = {"wanted": sorted({0, number}), "opened": sorted(inside)}
-        for (name, again), draws in zip(_KEYS, ((0,), (REDRAWN, PLAIN)), strict=True):
-            folder = self.folder / name
+        with_gradients = phase != "state", phase == "backward"
+        for key, gradients, draws in zip(_PASSES, with_gradients, ((0,), (REDRAWN, PLAIN)), strict=True):
+            folder = self.folder / key
             for draw in draws:
-                made = {**given, "draw": draw, "gradients": False, "key": name}
-                calls = self.ask("ref", reference_second_forward, "forward once more", folder=str(folder), **made)
+                made = {**given, "draw": draw, "gradients": gradients, "key": key, "folder": str(folder)}
+                calls = self.ask("ref", reference_second_forward, "forward once more", **made)
                 if "unlike" in calls:
                     continue
-                one = {"folder": str(folder), "draw": draw, "calls": calls["calls"], "moved": list(calls["state"])}
-                backward = {"key": again, "gradients": str(folder / "gradients.npz")}
-                made |= {**backward, "gradients": True, "folder": str(folder / "backward")}
-                is_like = "unlike" not in self.ask("ref", reference_second_forward, "forward once more", **made)
-                if is_like:
-                    self.ask("ref", reference_second_backward, "backward once more", **backward)
-                one["gradients"] = backward["gradients"] if is_like else ""
-                found.append(one)
+                file = str(folder / "gradients.npz") if gradients else ""
+                if gradients:
+                    self.ask("ref", reference_second_backward, "backward once more", key=key, gradients=file)
+                moved = list(calls["state"])
+                found.append(
+                    {"folder": str(folder), "draw": draw, "calls": calls["calls"], "moved": moved, "gradients": file}
+                )
                 break
         return found
 
