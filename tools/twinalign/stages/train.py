@@ -24,10 +24,10 @@ def record_train(context: StageContext) -> None:
     """Record the curves and outcomes of `Case.train`; in float64 only its first `float64_train_steps` steps.
 
     The reference trains a second time with changes as small as those that two frameworks may have: how far its curves
-    move apart is the effect of rounding on this training, and the measure for the port. In float32 the weights change
-    by one unit in the last place. In float64 the learning rate and weight decay change by one part in 2^24, the effect
-    of a framework that keeps them in float32, and the weights by one part in 10^10, the effect of a normalisation's
-    epsilon in float32.
+    move apart is the effect of rounding on this training, and the measure for the port. In float32 the weights and the
+    model's inputs change by one unit in the last place, since each side may make its data itself. In float64 the
+    learning rate and weight decay change by one part in 2^24, the effect of a framework that keeps them in float32, and
+    the weights by one part in 10^10, the effect of a normalisation's epsilon in float32.
     """
     steps = context.case.float64_train_steps if context.dtype == "float64" else None
     steps = context.plan.steps or steps
@@ -39,7 +39,9 @@ def record_train(context: StageContext) -> None:
         moved = moved_arrays(context.backend.state_items(model), context.dtype, constants=True)
         context.backend.load_state_arrays(model, dict(moved))
         with _moved_scalars(context.dtype):
-            _train(context, model, REPEAT_PREFIX, steps, TrainingPlan(), place.below("repeat") if place else None)
+            _train(
+                context, model, REPEAT_PREFIX, steps, TrainingPlan(moved=True), place.below("repeat") if place else None
+            )
 
 
 def _moved_scalars(dtype: str) -> contextlib.AbstractContextManager[Any]:

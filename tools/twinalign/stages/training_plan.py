@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.protocol import Backend
+from twinalign.case.moved_values import moved_at_random, whole_numbers_kept
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.errors import InputError
 from twinalign.files.recordings import save_npz
@@ -29,6 +30,7 @@ class TrainingPlan:
         switch_at: number of steps after which the state is written to `carry_out`, or read from `carry_in`.
         carry_out: `.npz` file to write: weights, buffers and moving averages of the optimizer.
         carry_in: such a file.
+        moved: whether batches are given to the model with changed last bits, as two frameworks may round them.
     """
 
     repeat: bool = True
@@ -40,6 +42,7 @@ class TrainingPlan:
     switch_at: int = 0
     carry_out: str = ""
     carry_in: str = ""
+    moved: bool = False
 
 
 class TrainingSwaps:
@@ -73,6 +76,14 @@ class TrainingSwaps:
         if self._plan.keep:
             self._kept[name] = self._backend.to_array(value)
         return value
+
+    def rounded(self, value: Any, call: int) -> Any:
+        """The tensor, with changed last bits if it is float32 data, without a gradient, and the plan says so."""
+        is_data = self._backend.dtype_name(value) == "float32" and not self._backend.differentiable(value)
+        if not (self._plan.moved and is_data):
+            return value
+        given = {"": self._backend.to_array(value)}
+        return self._backend.to_tensor_like(whole_numbers_kept(moved_at_random(given, call), given)[""], value)
 
     def after_step(self, optimizer: Any, steps: int) -> None:
         """After the plan's number of steps, write the whole state for the other side, or read it."""

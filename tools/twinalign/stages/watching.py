@@ -185,6 +185,7 @@ class _Watch:
                 (norm,) = self._backend.norms([value])
                 squares, count, size = squares + norm**2, count + math.prod(value.shape), size or int(value.shape[0])
                 number += 1
+                value = self._swaps.rounded(value, self._calls)
             values.append(value)
         if count:
             self._see(BATCH_SIZE, float(size))
