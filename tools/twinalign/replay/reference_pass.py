@@ -97,6 +97,9 @@ class ReferencePass:
         """Run backward; returns where the gradients are, and writes those of parameters to the .npz file `kept`."""
         if self.kept is None:
             self.store.restart()  # the port has used every value of the forward pass
+        # A forward pass may take gradients itself, such as those of a penalty, which are not those of the loss.
+        self.gradients.clear()
+        self._recent.clear()
         if self._loss is not None and self.backend.differentiable(self._loss):
             self._loss.backward()
         self._loss = None
