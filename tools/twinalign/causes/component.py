@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.case.loading import kept_modules
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
 from twinalign.causes.registry import Cause, Explanation, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
@@ -156,6 +157,7 @@ def wrong_names(component: Component) -> list[str]:
     ]
 
 
+@kept_modules()  # whose functions are edited
 def explain(component: Component, *phases: str) -> dict[str, Any]:
     """Prove why the port's component differs.
 

@@ -15,6 +15,8 @@ from twinalign.replay.opened_blocks import header, inner, opened
 LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
+_OF_ONE_SIDE = "_of_one_side"
+"""Attribute of a statement that `if framework == ...` leaves to one side."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -67,6 +69,12 @@ class Code:
     @functools.cached_property
     def nodes(self) -> list[ast.AST]:
         return list(ast.walk(self.tree))
+
+    @functools.cached_property
+    def of_one_side(self) -> frozenset[int]:
+        """id of each node in what `if framework == ...` leaves to this side alone."""
+        marked = [node for node in self.nodes if hasattr(node, _OF_ONE_SIDE)]
+        return frozenset(id(one) for node in marked for one in ast.walk(node))
 
     @functools.cached_property
     def calls(self) -> list[ast.Call]:
@@ -175,6 +183,12 @@ def _of_side(body: Sequence[ast.stmt], side: str) -> list[ast.stmt]:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
         taken = _branch(statement, side)
+        if taken is None:
+            for field in _FIELDS:
+                if inside := getattr(statement, field, None):
+                    setattr(statement, field, _of_side(inside, side))
+        for one in taken or ():
+            setattr(one, _OF_ONE_SIDE, True)
         found += [statement] if taken is None else taken
         if found and isinstance(found[-1], (ast.Return, ast.Raise)):
             break

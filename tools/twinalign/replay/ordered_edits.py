@@ -140,15 +140,18 @@ def ordered_edits(
         far: of `distances`.
         right: `[file, first line, last line]` of the port's lines that do what the reference's do.
         of_gradients: whether gradients alone are wrong.
-        delays: by how many steps farther a function counts as being.
+        delays: by how many steps farther a function counts as being, but for what is on this side alone.
         ran: what the run has shown; of what did not run, there are no edits.
     """
     nodes = nodes_that_ran(codes, ran.lines) if ran is not None else None
 
+    def distance_of(code: Code, node: ast.AST) -> int:
+        return far.get(id(node), FAR) + (0 if id(node) in code.of_one_side else delays(code))
+
     def cost(edit: HelperEdit, rank: int, lost: int) -> float:
         if of_gradients and _stops(edit.old) > _stops(edit.new):  # of which there are few
             return -1
-        distance = far.get(id(edit.old), FAR) + delays(edit.code)
+        distance = distance_of(edit.code, edit.old)
         if of_gradients and _stops(edit.new) > _stops(edit.old):
             return distance
         file, begin, end = edit.lines_of_port[0]
@@ -173,11 +176,12 @@ def ordered_edits(
                 tried[id(edit.old)] += 1
         for code in some:
             for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes):
-                distance = far.get(id(of_statement.node), FAR) + delays(code)
-                found.append(((distance + of_statement.crossed * _CROSSED, 0), of_statement))
+                distance = distance_of(code, of_statement.node) + of_statement.crossed * _CROSSED
+                found.append(((distance, 0), of_statement))
         return [edit for _, edit in sorted(found, key=lambda one: one[0])]
 
-    near = [code for code in codes if not delays(code) and any(id(node) in far for node in ast.walk(code.tree))]
+    own = [code for code in codes if not delays(code) or code.of_one_side]
+    near = [code for code in own if any(id(node) in far for node in code.nodes)]
     yield from of_functions(near)
     yield from of_functions([code for code in codes if code not in near])
 
