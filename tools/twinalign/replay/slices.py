@@ -200,8 +200,14 @@ def _under(node: ast.AST, names: Collection[str]) -> Iterable[ast.AST]:
         keys = {_text(one.slice) for one in node.targets if isinstance(one, ast.Subscript)}
         if (keys | _stored(node)) & set(names):
             yield node.value
-    elif isinstance(node, ast.Call) and {last_part(ast.unparse(node.func)), *map(_text, node.args)} & set(names):
+    elif isinstance(node, ast.Call) and {*_called_names(node.func), *map(_text, node.args)} & set(names):
         yield from (node.func, *node.args, *node.keywords)
+
+
+def _called_names(function: ast.expr) -> set[str]:
+    """The name of what is called; of a class, such as `optimizer.lr.StepDecay`, those of its modules as well."""
+    name = last_part(ast.unparse(function))
+    return {name} | (_attributes(function) if name[:1].isupper() else set())
 
 
 def _text(node: ast.AST | None) -> str:
