@@ -191,6 +191,16 @@ class _PaddleSpelling(cst.CSTTransformer):
             return updated_node
         return updated_node.with_changes(func=cst.parse_expression(known))
 
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        match updated_node:  # paddle returns values alone
+            case cst.Attribute(
+                value=cst.Call(func=cst.Attribute(attr=cst.Name("sort" | "max" | "min") as name) as func) as call,
+                attr=cst.Name("values" | "indices" as part),
+            ):
+                alone = name if part == "values" else cst.Name(f"arg{name.value}")
+                return call.with_changes(func=func.with_changes(attr=alone))
+        return updated_node
+
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
         return updated_node.with_changes(value=spelled(updated_node.value, keyword=False))
 

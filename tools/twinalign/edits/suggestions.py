@@ -225,7 +225,8 @@ def _in_paddle(name: str) -> str:
 
 def _takes_of_pair(code: ast.AST) -> bool:
     """Whether something is taken of the pair that torch's function returns, where paddle's returns the values alone."""
-    taken = [node.value for node in ast.walk(code) if isinstance(node, ast.Subscript)]
+    places = [node for node in ast.walk(code) if isinstance(node, ast.Subscript)]
+    taken = [node.value for node in places if isinstance(node.slice, ast.Constant)]
     taken += [
         node.value for node in ast.walk(code) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
     ]

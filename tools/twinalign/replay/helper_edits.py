@@ -22,7 +22,7 @@ from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
-from twinalign.replay.likeness import words_of
+from twinalign.replay.likeness import own_words, words_of
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
@@ -185,10 +185,13 @@ def mended_helper(variant: LinesVariant, run: Run) -> HelperEdit | None:
     def remaining(edit: HelperEdit) -> np.ndarray:
         return _flat(run(with_edited_function(variant, edit), 0.0), right)
 
-    edits = itertools.chain(
+    edits: Iterator[HelperEdit] = itertools.chain(
         ranked_edits(called, theirs),
         (edit for code in called for edit in read_off(code, remaining)),
     )
+    if any(own_words(line.old) != own_words(line.new) for line in variant.lines if line.old and line.new):
+        # A line that gives other arguments is wrong itself, and not the defaults for all calls.
+        edits = (edit for edit in edits if all(edit.old is not one for one in edit.code.tree.args.defaults))
     return fitting_edit(edits, functools.partial(with_edited_function, variant), run)
 
 

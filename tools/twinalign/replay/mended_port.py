@@ -161,8 +161,8 @@ class _Unit:
     def codes(self) -> list[Code]:
         """The port's own functions that the unit runs, and those that build the model."""
         running = codes_running(self._functions, "paddle")
-        known = {(code.file, code.tree.lineno) for code in running}
-        return [*running, *(code for code in self._made if (code.file, code.tree.lineno) not in known)]
+        known = set(map(_place, running))
+        return [*running, *(code for code in self._made if _place(code) not in known)]
 
     def delay(self, code: Code) -> int:
         """How much later a function is looked at: one that builds the model takes longer to try."""
@@ -180,7 +180,7 @@ class _Unit:
         )
 
     def _is_of_construction(self, code: Code) -> bool:
-        return any(code is one for one in self._made)
+        return _place(code) in map(_place, self._made)
 
     def _construct(self) -> Any:
         return self._worker.construct(self._worker.fresh_case(self._stage))
@@ -389,3 +389,7 @@ class _Unit:
 
     def _has_right_gradients(self, draw: Draw) -> bool:
         return self._gradient_apart(draw) <= allowed(draw.gradient)
+
+
+def _place(code: Code) -> tuple[str, int]:
+    return code.file, code.tree.lineno

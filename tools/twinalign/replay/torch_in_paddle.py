@@ -22,6 +22,11 @@ _TYPES = {"float": "float32", "double": "float64", "long": "int64", "int": "int3
 _NO_METHODS = frozenset(("contiguous", "cpu", "cuda"))
 """Methods of torch that change nothing."""
 _OF_TWO = {"min": "minimum", "max": "maximum"}
+_OF_SHAPE = frozenset(("empty", "ones", "rand", "randn", "zeros"))
+"""Functions that take a shape, which in torch may be several numbers."""
+_OF_VALUES = frozenset(("sort", "max", "min"))
+"""What returns values and indices along an axis in torch, and in paddle values alone, beside `argsort` and others."""
+_RESULTS = {"values": 0, "indices": 1}
 _LIBRARIES = ("torch", "numpy", "math")
 
 
@@ -55,6 +60,8 @@ class _Spelling(ast.NodeTransformer):
         self._theirs, self._ours = theirs, ours
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if node.attr in _RESULTS and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+            return self._result(node.value, node.value.func, _RESULTS[node.attr])
         place = self._place(node)
         return self._named(place) if place else self.generic_visit(node)
 
@@ -65,6 +72,16 @@ class _Spelling(ast.NodeTransformer):
     def visit_keyword(self, node: ast.keyword) -> Any:
         return ast.keyword(_FROM.get(node.arg or "", node.arg), self.visit(node.value))
 
+    def _result(self, call: ast.Call, function: ast.Attribute, number: int) -> ast.expr:
+        """The values or the indices of `x.sort(dim=1)`, `torch.topk(x, 3)` and others."""
+        if function.attr not in _OF_VALUES:
+            return ast.Subscript(self.visit(call), ast.Constant(number), ast.Load())
+        name = f"arg{function.attr}" if number else function.attr
+        found: ast.expr = self.visit(
+            ast.Call(ast.Attribute(function.value, name, ast.Load()), call.args, call.keywords)
+        )
+        return found
+
     def visit_Call(self, node: ast.Call) -> Any:
         function = node.func
         if isinstance(function, ast.Attribute) and not self._place(function):
@@ -73,6 +90,8 @@ class _Spelling(ast.NodeTransformer):
         of_two = _OF_TWO.get(place.removeprefix("torch."))
         if of_two and len(node.args) == 2 and not isinstance(node.args[1], (ast.Constant, ast.UnaryOp)):  # an axis
             return ast.Call(self._named(f"torch.{of_two}"), [self.visit(one) for one in node.args], [])
+        if place.removeprefix("torch.") in _OF_SHAPE and len(node.args) > 1:
+            node = ast.Call(function, [ast.List(node.args, ast.Load())], node.keywords)
         return self.generic_visit(node)
 
     def _method(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
