@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from twinalign.replay.edited_trees import with_nodes
+
 _KINS = (("mean", "sum", "max", "min", "amax", "amin"), ("maximum", "minimum"), ("abs", "square", "sqrt"),
          ("exp", "log", "log1p"), ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("argmax", "argmin"),
          ("zeros", "ones", "zeros_like", "ones_like"), ("relu", "relu6", "silu", "gelu", "sigmoid"),
@@ -77,6 +79,18 @@ def _across_comprehension(node: ast.expr) -> Iterator[ast.expr]:
             yield of_all(inner[1](each.elt))
         elif (item := _wrapped(each.elt)) is not None:
             yield item[1](of_all(item[0]))
+
+
+def through_all(node: ast.expr) -> Iterator[ast.expr]:
+    """A comprehension through all of several things in place of one: the parameters of all groups, not of the first."""
+    if not isinstance(node, ast.GeneratorExp | ast.ListComp) or len(node.generators) > 1:
+        return
+    own = node.generators[0]
+    for place in ast.walk(own.iter):
+        if isinstance(place, ast.Subscript) and isinstance(getattr(place.slice, "value", None), int):
+            outer = ast.comprehension(ast.Name("each", ast.Store()), place.value, [], 0)
+            inside = with_nodes(own.iter, {place: ast.Name("each", ast.Load())})
+            yield type(node)(node.elt, [outer, ast.comprehension(own.target, inside, own.ifs, 0)])
 
 
 def _wrapped(node: ast.expr) -> tuple[ast.expr, Callable[[ast.expr], ast.expr]] | None:

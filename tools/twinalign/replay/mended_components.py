@@ -393,5 +393,6 @@ def steps_mended(
 
     pairs = ((reference, ()), (other_sizes, optimizer.OTHER_SIZES))
     here, elsewhere = (functools.partial(wrong, Recording.load(Path(file)).arrays, sizes) for file, sizes in pairs)
-    made_by, of_schedule = [_MADE_BY[WEIGHT_NORM]], optimizer.of_schedule_alone(worker, weights)
+    made_by = [{*_MADE_BY[WEIGHT_NORM], *_MADE_BY[GRADIENT_NORM]}]
+    of_schedule = optimizer.of_schedule_alone(worker, weights)
     return Component(worker, here, here, made_by, of_schedule, elsewhere=elsewhere).mended(theirs, seconds)

@@ -16,6 +16,7 @@ from twinalign.replay.call_edits import (
     of_call,
     of_size,
     sizes_of_two,
+    through_all,
     with_axes,
     with_given,
 )
@@ -85,7 +86,8 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
         )
     for node in nodes:
         calls = (*of_call(node), *with_axes(node, reduced), *lists_beside(node, scope))
-        others = (*_of_operation(node, modules), *calls, *_of_list(node), *_of_place(node, scope, texts))
+        lists = *_of_list(node), *through_all(node)
+        others = (*_of_operation(node, modules), *calls, *lists, *_of_place(node, scope, texts))
         yield from ((node, placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:
         yield from (

@@ -14,6 +14,7 @@ from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
+from twinalign.replay.port_code import numbers_given_to
 from twinalign.replay.usual_recipes import CLIP_NORMS, METHODS, factors
 from twinalign.verdict.array_difference import distance
 
@@ -129,9 +130,10 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
 
 
 def _bounds(subject: OptimizerSubject) -> Iterable[float]:
-    """The bound that the port's optimizer has, else usual ones."""
+    """The bound that the port's optimizer has, or its code, else usual ones."""
     own = [subject.facts.get(name) for name in ("clip_norm", "max", "clip_value")]
-    return dict.fromkeys(float(value) for value in own if isinstance(value, (int, float))) or CLIP_NORMS
+    known = [float(value) for value in own if isinstance(value, (int, float))]
+    return dict.fromkeys(known or numbers_given_to("clip")) or CLIP_NORMS
 
 
 def _added(subject: OptimizerSubject) -> tuple[float, ...]:
