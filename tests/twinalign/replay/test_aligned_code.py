@@ -77,6 +77,26 @@ def _code(source: str, name: str, side: str) -> Code:
     return found
 
 
+def test_a_branch_of_one_side_inside_of_a_loop_is_taken_there_alone() -> None:
+    source = """
+def train(self, framework, losses):
+    for one in losses:
+        if framework == "torch":
+            one["loss"].backward()
+        elif framework == "paddle":
+            one["aux"].backward()
+        self.record(one)
+"""
+    sides = [_code(source, "train", side) for side in ("torch", "paddle")]
+    (found,) = [one for one in differences(*sides) if not one.has_same_words]
+    assert found.text == (
+        "`one['aux'].backward()` in place of `one['loss'].backward()`, line 6 of a.py and line 4 of a.py"
+    )
+    alone = [ast.unparse(node) for node in sides[1].nodes if id(node) in sides[1].of_one_side]
+    assert "one['aux'].backward()" in alone
+    assert "self.record(one)" not in alone
+
+
 def test_methods_of_other_names_are_partners_where_partners_call_them() -> None:
     """They have hardly a word in common, and stand in the same place."""
     theirs = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from twinalign.replay.aligned_code import Code, parsed
-from twinalign.replay.slices import called_by, callers_of, distances, outermost, wrong_parts
+from twinalign.replay.slices import called_by, callers_of, distances, named_parts, outermost, wrong_parts
 
 SOURCE = """
 def forward(self, x, mask):
@@ -77,6 +77,19 @@ def train(net, average, loader):
     found = distances(known, wrong_parts(known, [], ["train"], []), {})
     assert distance_of("average.step(net)", known, found) == 2
     assert distance_of("other.step()", known, found) is None
+
+
+def test_a_class_of_a_module_with_that_name_is_near() -> None:
+    source = """
+def train(net, rate):
+    schedule = paddle.optimizer.lr.StepDecay(rate, 5)
+    other = paddle.optimizer.lr.total(rate, 7)
+"""
+    code = parsed(source.strip(), "case.py", 1, "train", "paddle")
+    assert code is not None
+    found = distances([code], named_parts([code], ["lr"]), {})
+    assert distance_of("5", [code], found) == 0
+    assert distance_of("7", [code], found) != 0
 
 
 def test_who_calls_whom() -> None:

@@ -217,3 +217,21 @@ def test_what_attributes_are_read_of_is_no_number() -> None:
     edits = [ast.unparse(new) for _, new in plain_edits([ast.parse("p.name in names")], (), ())]
     assert not {"p * p", "p + 1", "-1.0 * p"} & {*edits}
     assert "names + 1" in edits
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("[p for p in groups[0]['params']]", "[p for each in groups for p in each['params']]"),
+        (
+            "sum(p.numel() for p in self.parts[1] if p.trains)",
+            "(p.numel() for each in self.parts for p in each if p.trains)",
+        ),
+    ],
+)
+def test_what_goes_through_one_of_several_goes_through_all(line: str, meant: str) -> None:
+    edits = [ast.unparse(new) for _, new in plain_edits([ast.parse(line)], (), ())]
+    assert meant in edits
+    assert not any(
+        "each" in ast.unparse(new) for _, new in plain_edits([ast.parse("[p for p in groups[name]]")], (), ())
+    )

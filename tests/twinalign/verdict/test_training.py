@@ -9,7 +9,7 @@ import pytest
 
 from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.results import Comparison
-from twinalign.verdict.training_comparison import compare_training
+from twinalign.verdict.training_comparison import compare_training, unsettled_step
 
 
 def judge(ours: float, theirs: float, repeat: float | None = None, samples: int = 400) -> tuple[str, str]:
@@ -166,6 +166,36 @@ def test_a_port_that_rounds_its_own_way_is_judged_by_what_its_float64_run_proves
     # Nothing has been amplified before the first step, and a late jump is over what was measured.
     assert tipped(first=1e-4).verdict == "diverged"
     assert tipped(late=0.1).verdict == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("steps", "exact", "times", "verdict", "end"),
+    [
+        (20, 20, True, "aligned", "; the float64 runs agree in all steps: it is rounding that grows"),
+        (20, 4, True, "inconclusive", "; float64 runs of all 20 steps (float64_train_steps in the case) would tell"),
+        (80, 4, True, "diverged", ""),
+        (20, 20, False, "diverged", ""),
+    ],
+)
+def test_shifted_weights_of_a_port_that_rounds_its_own_way_are_settled_by_float64(
+    steps: int, exact: int, times: bool, verdict: str, end: str
+) -> None:
+    loss = np.linspace(4, 3, steps)
+    away = 1e-4 * (np.arange(steps) >= 1) if times else 0.0
+    reference = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-7)}
+    port = {"curve.loss": loss + away}
+    for name in ("net.a.weight", "net.b.weight", "net.c.weight"):
+        size = np.array([0.0, 1.0, 1.0, 2.0, 2.0])
+        reference |= {f"weights.{name}": size, f"repeat.weights.{name}": size * (1 + 1e-6)}
+        port[f"weights.{name}"] = size * np.array([1.0, 1.01, 1.01, 1.01, 1.0])
+    partners = ({"curve.loss": loss[:exact], "repeat.curve.loss": loss[:exact]}, {"curve.loss": loss[:exact].copy()})
+    found = compare_training(reference, port, *partners)
+    (weights,) = (tensor for tensor in found.tensors if tensor.name.startswith("weights of net"))
+    assert found.verdict == verdict
+    assert weights.reason.startswith("median size +1% against the reference, whose own scatter is 0.0001%")
+    assert end in weights.reason
+    assert found.training["weights"][0]["wrong"] is (verdict == "diverged")
+    assert unsettled_step(found) == (steps - 1 if verdict == "inconclusive" else None)
 
 
 def test_a_reference_that_rounding_takes_away_with_its_repeat_is_judged_by_its_float64_run() -> None:

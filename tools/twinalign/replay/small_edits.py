@@ -86,14 +86,15 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
         )
     for node in nodes:
         calls = (*of_call(node), *with_axes(node, reduced), *lists_beside(node, scope))
-        lists = *_of_list(node), *through_all(node)
-        others = (*_of_operation(node, modules), *calls, *lists, *_of_place(node, scope, texts))
+        others = (*_of_operation(node, modules), *calls, *_of_list(node), *_of_place(node, scope, texts))
         yield from ((node, placed(new, node)) for new in others if getattr(new, "id", "") not in modules)
     for node in nodes:
         yield from (
             (node, placed(new, node))
             for new in (*_of_name(node, names), *of_size(node, names), *_in_calls_beside(node, scope, modules))
         )
+    for part in (one for whole in parts for one in ast.walk(whole) if isinstance(one, ast.expr)):
+        yield from ((part, placed(new, part)) for new in through_all(part))
     owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}  # which are no numbers
     computed = [node for node in nodes if _is_computed(node) and id(node) not in owners]
     for node in (one for one in nodes if id(one) not in owners):

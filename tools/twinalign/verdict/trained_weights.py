@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from twinalign.verdict.results import ALIGNED, DIVERGED, JsonFields, TensorVerdict
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, ROUNDING, JsonFields, TensorVerdict
 
 RMS, AXES = 2, 4
 """Places in what `stages.train.weight_statistics` gives."""
@@ -19,6 +19,8 @@ _FEWEST = 3
 """Tensors of a kind from which its middle says something."""
 _SMALLEST_SHIFT = 1e-3
 _SHOWN = 6
+_SHORT = 60
+"""Steps of a training that float64 may repeat as a whole."""
 _RUNNING_MEANS = "running means"
 _LARGEST_DECAY = 1.0
 """A larger weight decay is nobody's recipe: something else has made the shift."""
@@ -84,6 +86,21 @@ def compare_weights(
         decays = total > 0 and not kind.endswith(_RUNNING_MEANS)
         found.append(KindOfWeights(kind, tuple(usable), shift, scatter, wrong, -shift / total if decays else None))
     return found
+
+
+def doubt_weights(tensor: TensorVerdict, steps: int, exact_steps: int) -> None:
+    """Say of weights that the port's own rounding, of which the repeat shows too little, may have shifted them.
+
+    Float64 of all steps tells; a long training is not made in it as a whole.
+    """
+    if exact_steps >= steps:
+        tensor.verdict = ROUNDING
+        tensor.reason += "; the float64 runs agree in all steps: it is rounding that grows"
+    elif steps <= _SHORT:
+        tensor.verdict, tensor.parted_at = INCONCLUSIVE, steps - 1
+        tensor.reason += (
+            f"; float64 runs of all {steps} steps (float64_train_steps in the case) would tell rounding apart"
+        )
 
 
 def _size(side: Mapping[str, np.ndarray], name: str) -> float:

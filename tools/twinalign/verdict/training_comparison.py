@@ -1,5 +1,6 @@
 """The verdict on a training: curves may depart only because of rounding, and outcomes must be equivalent."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from twinalign.verdict.horizon import Horizon, horizon
 from twinalign.verdict.outcomes import SEEDS_PREFIX, as_tensor_of, judge_outcome, judge_seeds
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.structure import lone
-from twinalign.verdict.trained_weights import KindOfWeights, compare_weights
+from twinalign.verdict.trained_weights import KindOfWeights, compare_weights, doubt_weights
 from twinalign.verdict.trajectory import (
     FLOOR_FACTOR,
     TrajectoryVerdict,
@@ -161,7 +162,7 @@ def unsettled_step(comparison: Comparison) -> int | None:
     steps = [
         tensor.parted_at
         for tensor in comparison.tensors
-        if tensor.verdict == INCONCLUSIVE and tensor.name.startswith(CURVE_PREFIX) and tensor.parted_at is not None
+        if tensor.verdict == INCONCLUSIVE and tensor.parted_at is not None
     ]
     return max(steps, default=None)
 
@@ -248,7 +249,11 @@ def _judge(
     extra = [name for name in reproduced if name not in reference]
     tensors += [lone(name + suffix, reproduced[name], in_reference=False) for name in extra]
     kinds = _weights(reference, reproduced)
-    tensors += [kind.verdict(suffix) for kind in kinds]
+    for at, kind in enumerate(kinds):
+        tensors.append(kind.verdict(suffix))
+        if own_times > FLOOR_FACTOR and kind.wrong:
+            doubt_weights(tensors[-1], _steps(reference), exact_steps)
+            kinds[at] = dataclasses.replace(kind, wrong=tensors[-1].verdict == DIVERGED)
     facts = {
         "horizons": [found.to_json() for found in horizons if found is not None],
         "weights": [{"precision": precision, **kind.to_json()} for kind in kinds],
