@@ -190,7 +190,7 @@ def test_places_are_told_before_their_causes_are_sought_and_a_spent_budget_is_sa
     settings = RunSettings(case, tmp_path / "out", stages=("forward",), explain_seconds=0.0)
     (fault,) = locate(settings, lambda side, text: told.append(f"{side}: {text}")).faults
     place = "norm (forward)"
-    assert told.index(f"found: wrong in {place}") < told.index(f"ref: why {place} differs, 1 of 1")
+    assert told.index(f"found: differences in {place}") < told.index(f"ref: why {place} differs, 1 of 1")
     assert fault.explanation is None
     assert "not tried: the causes from " in fault.evidence["notes"][-1]
     assert "--explain-seconds 0 is for all" in fault.evidence["notes"][-1]

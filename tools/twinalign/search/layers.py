@@ -263,7 +263,7 @@ class _Search:
         if asked:
             places = ", ".join(map(place_of, [*found.values()][:_MOST_NAMED]))
             more = f" and {len(asked) - _MOST_NAMED} more" if len(asked) > _MOST_NAMED else ""
-            self.progress(FOUND, f"wrong in {places}{more}")
+            self.progress(FOUND, f"differences in {places}{more}")
         if not explain or (self.unless_rounded and some_are_rounded(found.values())):
             return list(found.values())
         search = CauseSearch(

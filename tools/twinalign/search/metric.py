@@ -15,10 +15,11 @@ from twinalign.sides import SIDES
 from twinalign.stages.metric import VARIATIONS
 
 METRIC = "metric"
-_SECONDS = 1.0
-"""An evaluation that takes longer is not repeated where its numbers are right, and less often where they are not."""
+_SECONDS, _SECONDS_OF_ALL = 1.0, 2.0
+"""An evaluation that takes longer than the former is not repeated where its numbers are right. Each side evaluates so
+many more models as take the latter."""
 _FEW = 3
-"""So many models are evaluated then."""
+"""And so many at least."""
 
 
 def locate_metric(context: ComponentContext) -> list[Fault]:
@@ -37,7 +38,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
     wrong = differing(results["ref"], results["paddle"])
     if answer["whole"] and (context.explain if wrong else answer["seconds"] <= _SECONDS):
         # One or two accuracies prove little, so more models are evaluated.
-        variations = VARIATIONS if answer["seconds"] <= _SECONDS else _FEW
+        variations = min(VARIATIONS, max(_FEW, int(_SECONDS_OF_ALL / max(answer["seconds"], 1e-3))))
         answer, results = _record(context, weights, paths, variations)
         wrong = differing(results["ref"], results["paddle"])
     faults, functions = [], context.functions_of_port() if wrong else {}

@@ -37,7 +37,8 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
     """Print trees, faults, and the verdict; `unlocated` describes the divergence if no fault was found."""
     console = console or output()
     faults, parts = found["faults"], list(found["layers"].items())
-    of_parts = faults_by_part(parts, faults) if parts else {}
+    wrong = [fault for fault in faults if "accepted" not in fault["evidence"]]
+    of_parts = faults_by_part(parts, wrong) if parts else {}
     for part, described in parts:
         if of_parts[part]:
             console.print(layer_tree(part, described["layers"], of_parts[part]))
@@ -48,7 +49,6 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
             print_text(console, text, "yellow")
     for text in remarks(found):
         print_text(console, text, "yellow")
-    wrong = [fault for fault in faults if "accepted" not in fault["evidence"]]
     shown = entries(wrong)
     for number, fault in enumerate(shown, start=1):
         print_text(console, fault_text(f"{number}.", fault))
