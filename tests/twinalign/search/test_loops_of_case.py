@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests.twinalign.search.written_cases import edited
 from twinalign.recorder.recorder import RunSettings
 from twinalign.search.locator import locate
 
@@ -36,10 +39,12 @@ class Looped(Case):
             import torch
 
             optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.7)
         else:
             import paddle
 
-            optimizer = paddle.optimizer.SGD(0.1, parameters=model.parameters())
+            schedule = paddle.optimizer.lr.StepDecay(0.1, 2, gamma=0.7)
+            optimizer = paddle.optimizer.SGD(schedule, parameters=model.parameters())
         for step in range(6):
             if steps is not None and step == steps:
                 break
@@ -53,20 +58,38 @@ class Looped(Case):
             else:
                 outputs = model(paddle.to_tensor(array, dtype=model.parameters()[0].dtype))
                 losses = {"loss": (outputs**2).mean() + outputs.mean(), "square": (outputs**2).mean()}
-                losses["square"].backward()
+                losses['loss'].backward()
                 optimizer.step()
                 optimizer.clear_grad()
+            schedule.step()
             record("loss", float(losses["loss"]))
         return {}
 """
 
 
-def test_the_line_of_the_ports_branch_is_told(tmp_path: Path) -> None:
-    (tmp_path / "case.py").write_text(CASE)
+RATES = (
+    "the schedule gives other learning rates, and nothing else is wrong ({}); in the port "
+    "`paddle.optimizer.lr.StepDecay({})` in place of `paddle.optimizer.lr.StepDecay(0.1, 2, gamma=0.7)`, "
+    "line 34 of case.py"
+)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "text"),
+    [
+        (
+            "losses['loss']",
+            "losses['square']",
+            "a line of the port computes something else (`losses['square'].backward()` in place of "
+            "`losses['loss'].backward()`, line 49 of case.py and line 44 of case.py)",
+        ),
+        ("0.1, 2, gamma=0.7)", "0.1, 2, gamma=0.83)", RATES.format("0.083 for 0.07 at step 2", "0.1, 2, gamma=0.83")),
+        ("Decay(0.1, 2,", "Decay(0.1, 1,", RATES.format("0.07 for 0.1 at step 1", "0.1, 1, gamma=0.7")),
+    ],
+)
+def test_the_line_of_the_ports_branch_is_told(right: str, wrong: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(edited(CASE, [(right, wrong)]))
     (fault,) = locate(RunSettings(f"{tmp_path / 'case.py'}:Looped", tmp_path / "out")).faults
     assert fault.phase == "train"
     assert fault.explanation is not None
-    assert fault.explanation.text == (
-        "a line of the port computes something else (`losses['square'].backward()` in place of "
-        "`losses['loss'].backward()`, line 47 of case.py and line 42 of case.py)"
-    )
+    assert fault.explanation.text == text

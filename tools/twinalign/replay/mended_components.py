@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import itertools
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -22,6 +23,7 @@ from twinalign.files.curve_names import BUFFER_NORM, EMA_DISTANCE, GRADIENT_NORM
 from twinalign.files.recordings import Recording
 from twinalign.replay import data_pipeline, metric, optimizer, training
 from twinalign.replay.aligned_code import Code
+from twinalign.replay.fitted_schedules import other_schedules
 from twinalign.replay.grafts import grafts
 from twinalign.replay.guarded import LONGEST
 from twinalign.replay.helper_edits import Edit
@@ -31,12 +33,11 @@ from twinalign.replay.observed import CONSTANTS, observed
 from twinalign.replay.ordered_edits import Fit, answer_of, edited, in_turn, ordered_edits, parsed_at
 from twinalign.replay.places_of_edits import Unit, found_anyhow
 from twinalign.replay.running_functions import Ran, functions_of
-from twinalign.replay.short_training import Followed, RefutedError
+from twinalign.replay.short_training import PortTraining
 from twinalign.replay.slices import FAR, called_by, callers_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.verdict.array_difference import distance, root_mean_square
-from twinalign.verdict.call_order import port_in_order
 
 _MADE_BY = {
     LEARNING_RATE: ("learning_rate", "lr", "set_lr", "get_lr", "lr_lambda"),
@@ -64,6 +65,7 @@ class Component:
         of_layers: names of classes and functions that compute what is known to be right.
         first: as `wrong`, of what `run` begins with; None if that is all.
         elsewhere: as `wrong`, on what shows more than was recorded; an edit ought to make that right as well.
+        likely: of its functions and the reference's, edits that are tried first.
     """
 
     worker: Any
@@ -73,6 +75,7 @@ class Component:
     of_layers: Collection[str] = ()
     first: Callable[[], Set[Any]] | None = None
     elsewhere: Callable[[], Set[Any]] = frozenset
+    likely: Callable[[Sequence[Code], Sequence[ast.AST]], Iterable[Edit]] = lambda codes, theirs: ()
 
     def mended(self, theirs: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The edit with which it is right, as `fitting_edit` has it; nothing where it does not run again as it did.
@@ -110,13 +113,9 @@ class Component:
                 found = in_turn(near, ordered_edits(codes, trees, far, delays=delay, ran=ran))
                 return (edit for edit in found if not _asks_for_side(edit))
 
-            found = self._mended_elsewhere(fit)
+            known = reversed(kept_edits(self.worker))  # which have mended another part
+            found = _first(itertools.chain(known, self.likely(codes, trees)), fit)
             return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds))
-
-    def _mended_elsewhere(self, fit: Callable[[Edit], Fit]) -> dict[str, Any]:
-        """What `answer_of` has of an edit that has mended another part, and mends this one."""
-        known = (one for one in reversed(kept_edits(self.worker)) if fit(one) is Fit.ALL)
-        return next((answer_of(one, Fit.ALL) for one in known), {})
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""
@@ -159,6 +158,11 @@ class Component:
         return Fit.NOTHING if left <= before else Fit.BROKEN
 
 
+def _first(edits: Iterable[Edit], fit: Callable[[Edit], Fit]) -> dict[str, Any]:
+    """What `answer_of` has of the first edit with which all is right."""
+    return next((answer_of(one, Fit.ALL) for one in edits if fit(one) is Fit.ALL), {})
+
+
 def _asks_for_side(edit: Edit) -> bool:
     """Whether an edit stands where a method of the case chooses between both sides."""
     if not any(one.arg == _SIDE for one in edit.code.tree.args.args):
@@ -193,7 +197,7 @@ def training_mended(
         theirs, seconds: as for `Component.mended`.
     """
     run = functools.partial(training.train, worker, weights, plan=TrainingPlan(**plan))
-    runs = [_Training(run, file, allowances, first) for file in (reference, longer) if file]
+    runs = [PortTraining(run, file, allowances, first) for file in (reference, longer) if file]
 
     def wrong() -> Set[Any]:
         found: Set[Any] = set()
@@ -201,50 +205,12 @@ def training_mended(
             found = found or one.wrong()
         return found
 
-    return Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE)).mended(theirs, seconds)
-
-
-class _AsTheyCome:
-    """The beginnings of curves, as a training tells them while it runs."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, list[float]] = {}
-
-    def __call__(self, curves: Mapping[str, Sequence[float]]) -> None:
-        for name, points in curves.items():
-            self._first.setdefault(name, list(points))
-
-    def leads_to(self, curves: Mapping[str, np.ndarray]) -> Callable[[str], bool]:
-        """Whether a curve begins as it was told at first."""
-        return lambda name: list(curves[name][: len(self._first.get(name, ()))]) == self._first.get(name, [])
-
-
-class _Training:
-    """The port's training beside a file of the reference's."""
-
-    def __init__(
-        self, train: Callable[..., training.Curves], reference: str, allowances: Sequence[str], first: Mapping[str, int]
-    ) -> None:
-        self._right, self._moved = training.read_curves(reference)
-        self._first, self._allowances = first, allowances
-        self._train = functools.partial(train, most=max(map(len, self._right.values())))
-        as_they_come = _AsTheyCome()
-        plain, floors = self._train(at_once=as_they_come), training.floors_of(self._right, self._moved)
-        # Curves of several optimizers may come in another order, which is known at the end alone.
-        in_order = not port_in_order(self._right, plain) and not allowances
-        names = self._right.keys() & plain.keys() if in_order else set[str]()
-        known = sorted(filter(as_they_come.leads_to(plain), names), key=first.__contains__)
-        self._allowed = {name: floors.get(name, 0.0) * len(self._right[name]) ** 0.5 for name in known}
-
-    def wrong(self) -> Set[Any]:
-        """Names of what is wrong; with its step what is right in the port as it is."""
-        followed = Followed(self._right, self._allowed, None, None)
-        try:
-            curves = self._train(on_step=followed.on_step, at_once=followed.at_once)
-        except RefutedError as refuted:
-            name, step = refuted.args
-            return {name if step >= self._first.get(name, np.inf) else (name, step)}
-        return training.wrong_among(self._right, self._moved, curves, self._allowances).keys()
+    layers, likely = _layers(worker, training.STAGE), dict[str, Any]()
+    if LEARNING_RATE in first:
+        likely["likely"] = functools.partial(
+            other_schedules, worker, run, training.read_curves(reference)[0][LEARNING_RATE]
+        )
+    return Component(worker, run, wrong, [_said(first)], layers, **likely).mended(theirs, seconds)
 
 
 def _said(first: Mapping[str, int]) -> set[str]:

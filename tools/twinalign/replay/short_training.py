@@ -2,15 +2,16 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from twinalign.files.curve_names import BATCH_RMS, BUFFER_NORM, EMA_DISTANCE, WEIGHT_NORM
 from twinalign.patching import Around
-from twinalign.replay.training import Curves, train
+from twinalign.replay.training import Curves, floors_of, read_curves, train, wrong_among
 from twinalign.verdict.array_difference import distance, root_mean_square
+from twinalign.verdict.call_order import port_in_order
 
 _OF_HOOKS = (WEIGHT_NORM, BUFFER_NORM, EMA_DISTANCE, BATCH_RMS)
 """Names of curves that no loop records under the same name."""
@@ -100,6 +101,49 @@ class ShortTrainings:
             return followed.finished()
         self._are_read = True
         return followed.finish(curves) if followed.finish else curves
+
+
+class _AsTheyCome:
+    """The beginnings of curves, as a training tells them while it runs."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, list[float]] = {}
+
+    def __call__(self, curves: Mapping[str, Sequence[float]]) -> None:
+        for name, points in curves.items():
+            self._first.setdefault(name, list(points))
+
+    def leads_to(self, curves: Mapping[str, np.ndarray]) -> Callable[[str], bool]:
+        """Whether a curve begins as it was told at first."""
+        return lambda name: list(curves[name][: len(self._first.get(name, ()))]) == self._first.get(name, [])
+
+
+class PortTraining:
+    """The port's training beside a file of the reference's."""
+
+    def __init__(
+        self, train: Callable[..., Curves], reference: str, allowances: Sequence[str], first: Mapping[str, int]
+    ) -> None:
+        self._right, self._moved = read_curves(reference)
+        self._first, self._allowances = first, allowances
+        self._train = functools.partial(train, most=max(map(len, self._right.values())))
+        as_they_come = _AsTheyCome()
+        plain, floors = self._train(at_once=as_they_come), floors_of(self._right, self._moved)
+        # Curves of several optimizers may come in another order, which is known at the end alone.
+        in_order = not port_in_order(self._right, plain) and not allowances
+        names = self._right.keys() & plain.keys() if in_order else set[str]()
+        known = sorted(filter(as_they_come.leads_to(plain), names), key=first.__contains__)
+        self._allowed = {name: floors.get(name, 0.0) * len(self._right[name]) ** 0.5 for name in known}
+
+    def wrong(self) -> Set[Any]:
+        """Names of what is wrong; with its step what is right in the port as it is."""
+        followed = Followed(self._right, self._allowed, None, None)
+        try:
+            curves = self._train(on_step=followed.on_step, at_once=followed.at_once)
+        except RefutedError as refuted:
+            name, step = refuted.args
+            return {name if step >= self._first.get(name, np.inf) else (name, step)}
+        return wrong_among(self._right, self._moved, curves, self._allowances).keys()
 
 
 def all_allowed(
