@@ -50,8 +50,7 @@ def observe(
 
 def variants(worker: Any, stage: str, given: str, cause: str) -> dict[str, Any]:
     """What distinguishes each variant of a cause."""
-    found = _variants(worker, worker.fresh_case(stage), cause, given)
-    return {"details": [item.detail for item in found]}
+    return {"details": [item.detail for item in _variants(worker, worker.fresh_case(stage), cause, given)]}
 
 
 def keep_weights(worker: Any, stage: str, weights: Mapping[str, Any], path: str) -> dict[str, Any]:

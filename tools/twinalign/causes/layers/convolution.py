@@ -39,12 +39,11 @@ def window(argument: str, values: Sequence[int], default: int | None) -> Callabl
 @forward(*WINDOWED)
 def window_dilation(site: Site, subject: LayerSubject) -> Changes:
     """The dilation differs."""
-    values = (1, 2, 3, 4)
-    yield from window("dilation", values, 1)(site, subject)
+    yield from window("dilation", range(1, 5), 1)(site, subject)
     axes = len(site.shape()) - 2
     kernel = site.shape("weight")[2:] or spread(site.get("kernel_size", 1), axes)
     padding, current = site.get("padding", 0), spread(site.get("dilation", 1), axes)
-    for value in values:
+    for value in range(1, 5):
         if not isinstance(padding, str) and (value,) * axes != current:
             grown = [(k - 1) * (value - d) // 2 for k, d in zip(kernel, current, strict=True)]
             wide = tuple(p + more for p, more in zip(spread(padding, axes), grown, strict=True))
@@ -157,8 +156,7 @@ def _window_kept(call: FunctionCall) -> Any:
         # A window of padding alone gives the smallest float32 in paddle.
         return call.run(input=pad(x, amounts, value=-3.4028234663852886e38), padding=0, ceil_mode=False)
     sums = call.run(input=pad(x, amounts), padding=0, ceil_mode=False)
-    inside = call.run(input=pad(call.torch.ones_like(x), amounts), padding=0, ceil_mode=False)
-    return sums / inside
+    return sums / call.run(input=pad(call.torch.ones_like(x), amounts), padding=0, ceil_mode=False)
 
 
 enter_edits("forward", (

@@ -88,8 +88,7 @@ def labels_shifted(site: Site) -> Changes:
 
 
 def _smoothed_further(call: FunctionCall, share: int) -> Any:
-    classes = call["input"].shape[1]
-    return call.run(label_smoothing=call.get("label_smoothing", 0.0) * classes / share)
+    return call.run(label_smoothing=call.get("label_smoothing", 0.0) * call["input"].shape[1] / share)
 
 
 @forward("cross_entropy", "log_softmax", difference="cross_entropy_clip")

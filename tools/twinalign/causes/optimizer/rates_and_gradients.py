@@ -131,8 +131,8 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
 
 def _bounds(subject: OptimizerSubject) -> Iterable[float]:
     """The bound that the port's optimizer has, or its code, else usual ones."""
-    own = [subject.facts.get(name) for name in ("clip_norm", "max", "clip_value")]
-    known = [float(value) for value in own if isinstance(value, (int, float))]
+    names = "clip_norm", "max", "clip_value"
+    known = [float(own) for name in names if isinstance(own := subject.facts.get(name), (int, float))]
     return dict.fromkeys(known or numbers_given_to("clip")) or CLIP_NORMS
 
 
