@@ -369,6 +369,14 @@ def test_a_child_layer_that_stands_in_a_list_gives_the_reference_no_name():
     assert made._children == {"head": "top"}
 
 
+def test_a_remedy_without_words_says_what_the_reference_has_in_the_wrong_line():
+    fault = fault_of("parameters_left_out", "", [], {}, "")
+    fault["explanation"]["evidence"] = {"lines_of_port": [["/here/port.py", 7, 7]]}
+    there = {"file": "/here/port.py", "line": 7, "before": "2", "after": "1", "likely": True, "runs": True}
+    fault["reference_edits"] = [there, {**there, "line": 8}, {**there, "runs": False}, {**there, "likely": False}]
+    assert suggestion(fault) == "in layer, near port.py:7: do as the reference does, which has `1` in place of `2`"
+
+
 def test_what_to_write_in_words():
     fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
     assert suggestion(fault) == "write layer_norm(…, epsilon=1e-06) in layer"

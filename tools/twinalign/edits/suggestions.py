@@ -60,6 +60,7 @@ _OF_FROZEN_BIAS = (
     "gives neither of them one where stop_gradient is set on the other"
 )
 _LONE = "what one side alone has"
+_FEW_EDITS = 2
 
 
 def suggestion(fault: Mapping[str, Any]) -> str:
@@ -114,7 +115,17 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"in {where}: do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
-    return f"in {where}: {to_do} as the reference does"
+    return f"in {where}: {to_do} as the reference does{_other_words(fault)}"
+
+
+def _other_words(fault: Mapping[str, Any]) -> str:
+    """What the reference has in place of what the port has in the lines that are proven to be wrong, if that is one
+    thing or two."""
+    wrong = wrong_lines(fault)
+    there = [one for one in fault["reference_edits"] if one["likely"] and one.get("runs", True)]
+    there = [one for one in there if _place_of(one) in wrong and one["after"].strip()]
+    said = [f"{_in_one_line(one['after'])} in place of {_in_one_line(one['before'])}" for one in there]
+    return f", which has {' and '.join(said)}" if 0 < len(said) <= _FEW_EDITS else ""
 
 
 def _of_ties(evidence: Mapping[str, Any]) -> str:
