@@ -193,7 +193,7 @@ def test_places_are_told_before_their_causes_are_sought_and_a_spent_budget_is_sa
     assert told.index(f"found: differences in {place}") < told.index(f"ref: why {place} differs, 1 of 1")
     assert fault.explanation is None
     assert "not tried: the causes from " in fault.evidence["notes"][-1]
-    assert "--explain-seconds 0 is for all" in fault.evidence["notes"][-1]
+    assert "--explain-seconds 120 gives it more" in fault.evidence["notes"][-1]
 
 
 def test_a_port_that_raises_is_judged_with_the_references_values_in_its_layers(tmp_path: Path) -> None:

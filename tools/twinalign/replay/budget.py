@@ -45,10 +45,9 @@ class Budget:
         """In words, that a search was given up within `of_one`; None if it was not."""
         if not not_tried:
             return None
-        took = time.process_time() - self._from
-        return (
-            f"not tried: {not_tried}; {took:.0f} s had gone into it, and --explain-seconds {self.seconds:g} is for all"
-        )
+        took = f"{time.process_time() - self._from:.0f} s had gone into it"
+        more = 2 * max(self.seconds, OF_ALL)
+        return f"not tried: {not_tried}; {took}, and --explain-seconds {more:g} gives it more"
 
 
 BUDGET = Budget()
