@@ -377,6 +377,15 @@ def test_a_remedy_without_words_says_what_the_reference_has_in_the_wrong_line():
     assert suggestion(fault) == "in layer, near port.py:7: do as the reference does, which has `1` in place of `2`"
 
 
+def test_a_remedy_inside_of_a_line_shows_what_else_the_reference_s_line_says():
+    fault = fault_of("line_of_port", "", [], {}, "")
+    port, words = "`paddle.where(x > 0, y, x)`", "torch.where(x > {}, y, x{})"
+    for more, end in ((" - self.m", "; the reference's line has `torch.where(x > self.t, y, x - self.m)`"), ("", "")):
+        of = f"{port} in place of `{words.format('self.t', more)}`"
+        fault["explanation"]["evidence"]["helper_edit"] = {"before": "x > 0", "after": "x > self.t", "of": of}
+        assert suggestion(fault) == f"in layer: write `x > self.t` in place of `x > 0`{end}"
+
+
 def test_what_to_write_in_words():
     fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
     assert suggestion(fault) == "write layer_norm(…, epsilon=1e-06) in layer"

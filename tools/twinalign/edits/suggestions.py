@@ -11,6 +11,7 @@ from twinalign.edits.argument_values import called_function, optimizer_values, p
 from twinalign.edits.certainty import wrong_lines
 from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
 from twinalign.edits.statements import TORCH_ALONE, WITH_LISTS, spelled
+from twinalign.replay.likeness import own_words
 
 _SHOWN_LINES = 4
 _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
@@ -97,7 +98,7 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"in {where}: use `{quoted[2]}` once more, as the reference does, and build no layer for `{quoted[1]}`"
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         to_do = inside.get("to_do") or f"write `{inside['after']}` in place of `{inside['before']}`"
-        return f"in {where}: {to_do}"
+        return f"in {where}: {to_do}{_left_over(inside)}"
     if explanation["id"] == "parameters_frozen" and "BatchNorm" in str(evidence.get("paddle_class")):
         return f"in {where}: {_OF_FROZEN_BIAS}"
     if explanation["id"] == "operand_activated":
@@ -116,6 +117,18 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does{_other_words(fault)}"
+
+
+def _left_over(edit: Mapping[str, str]) -> str:
+    """The reference's line, if it says more than the port's with an edit inside of it: a branch that no value took."""
+    quoted = _QUOTED.search(edit.get("of", ""))
+    port, reference = quoted.groups() if quoted is not None else ("", "")
+    if "after" not in edit or edit["before"] not in port:
+        return ""
+    mended, theirs = _parsed(port.replace(edit["before"], edit["after"], 1)), _parsed(reference)
+    if mended is None or theirs is None or own_words(mended) == own_words(theirs):
+        return ""
+    return f"; the reference's line has `{reference}`"
 
 
 def _other_words(fault: Mapping[str, Any]) -> str:
