@@ -520,5 +520,10 @@ def test_a_batch_norm_of_paddles_with_one_frozen_parameter_trains_neither(frozen
     assert norm.bias.grad is None
     fault = fault_of("parameters_frozen", "weight", [], {}, "paddle.nn.BatchNorm1D")
     said = suggestion(fault)
+    x, scaled = paddle.rand([4, 3]), paddle.nn.functional.batch_norm
+    (
+        ((scaled(x, norm._mean, norm._variance, None, None, training=True) * norm.weight + norm.bias) ** 2).sum()
+    ).backward()
+    assert [one.grad is None for one in (norm.weight, norm.bias)] == [frozen == "weight", frozen == "bias"]
     assert said.startswith("in layer")
-    assert "let weight and bias both keep their gradients, and leave what is not to be trained out of the opt" in said
+    assert "call F.batch_norm without weight and bias, and write `* self.weight + self.bias` behind it" in said

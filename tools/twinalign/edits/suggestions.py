@@ -57,8 +57,8 @@ _REMEDIES = {
 }
 """Id of a cause → what to do, where no code says it."""
 _OF_FROZEN_BIAS = (
-    "let weight and bias both keep their gradients, and leave what is not to be trained out of the optimizer: paddle "
-    "gives neither of them one where stop_gradient is set on the other"
+    "call F.batch_norm without weight and bias, and write `* self.weight + self.bias` behind it: paddle's batch norm "
+    "gives neither of them a gradient where stop_gradient is set on the other"
 )
 _LONE = "what one side alone has"
 _FEW_EDITS = 2
