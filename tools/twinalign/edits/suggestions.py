@@ -113,7 +113,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     made = explanation["evidence"].get("reference_calls", [])
     lines = list(dict.fromkeys(call["line"] for call in made if call.get("line")))
     if lines and explanation["id"] not in _OF_LINES:
-        return f"in {where}: do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
+        said = f"do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
+        return f"in {where}: {said}{_other_words(fault)}"
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does{_other_words(fault)}"
@@ -123,7 +124,7 @@ def _left_over(edit: Mapping[str, str]) -> str:
     """The reference's line, if it says more than the port's with an edit inside of it: a branch that no value took."""
     quoted = _QUOTED.search(edit.get("of", ""))
     port, reference = quoted.groups() if quoted is not None else ("", "")
-    if "after" not in edit or edit["before"] not in port:
+    if "after" not in edit or edit["before"] not in port or edit["after"] == reference:
         return ""
     mended, theirs = _parsed(port.replace(edit["before"], edit["after"], 1)), _parsed(reference)
     if mended is None or theirs is None or own_words(mended) == own_words(theirs):

@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.files.curve_names import BATCH_RMS, BUFFER_NORM, EMA_DISTANCE, WEIGHT_NORM
 from twinalign.patching import Around
-from twinalign.replay.training import Curves, floors_of, read_curves, train, wrong_among
+from twinalign.replay.training import OF_HOOKS, Curves, floors_of, read_curves, steps_of, train, wrong_among
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.call_order import port_in_order
-
-_OF_HOOKS = (WEIGHT_NORM, BUFFER_NORM, EMA_DISTANCE, BATCH_RMS)
-"""Names of curves that no loop records under the same name."""
 
 
 class RefutedError(Exception):
@@ -49,7 +45,7 @@ class Followed:
 
     def at_once(self, curves: Mapping[str, Sequence[float]]) -> None:
         """What is known when a step ends, as `run_training` tells it."""
-        self.curves |= {name: list(points) for name, points in curves.items() if name.startswith(_OF_HOOKS)}
+        self.curves |= {name: list(points) for name, points in curves.items() if name.startswith(OF_HOOKS)}
         self._judge()
 
     def on_step(self, step: int, values: Mapping[str, float]) -> None:
@@ -126,7 +122,7 @@ class PortTraining:
     ) -> None:
         self._right, self._moved = read_curves(reference)
         self._first, self._allowances = first, allowances
-        self._train = functools.partial(train, most=max(map(len, self._right.values())))
+        self._train = functools.partial(train, most=steps_of(self._right))
         as_they_come = _AsTheyCome()
         plain, floors = self._train(at_once=as_they_come), floors_of(self._right, self._moved)
         # Curves of several optimizers may come in another order, which is known at the end alone.

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalNames
-from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.files.curve_names import (
+    BATCH_RMS,
+    BATCH_SIZE,
+    BUFFER_NORM,
+    CURVE_PREFIX,
+    EMA_DISTANCE,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    WEIGHT_NORM,
+)
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
 from twinalign.replay.kept_edits import recorded_mended
@@ -39,6 +48,8 @@ _SHOWN = 6
 _FLOOR_FACTOR = 16.0
 """The port may differ by this many times the effect of slightly changed weights and learning rate on the reference."""
 _CLIPPING = "clips as paddle"
+OF_HOOKS = (WEIGHT_NORM, BUFFER_NORM, EMA_DISTANCE, BATCH_RMS)
+"""Names of curves that no loop records under the same name."""
 Curves = dict[str, np.ndarray]
 
 
@@ -64,6 +75,12 @@ def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarra
         own = max(size, root_mean_square(moved[name])) if change > _OF_ROUNDING * size else change
         floors[name] = _FLOOR_FACTOR * own + _constants(name) * size
     return floors
+
+
+def steps_of(curves: Curves) -> int:
+    """How many steps its loop has made: several optimizers make more, and models may be called more often."""
+    own = [len(points) for name, points in curves.items() if not name.startswith((*OF_HOOKS, BATCH_SIZE))]
+    return max(own or map(len, curves.values()), default=0)
 
 
 def first_apart(reference: Curves, port: Curves, floors: Mapping[str, float], name: str) -> float:

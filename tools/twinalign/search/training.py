@@ -21,6 +21,7 @@ from twinalign.replay.training import (
     read_curves,
     record_curves,
     record_mended_curves,
+    steps_of,
     wrong_curves,
 )
 from twinalign.search.components import ComponentContext, Mended, NotSearchedError
@@ -92,7 +93,7 @@ def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -
 
 def _follows(context: ComponentContext, paths: Mapping[str, Path]) -> bool:
     """Whether the port trains as the reference does with the edits that have mended its other parts."""
-    steps = max(map(len, read_curves(paths["ref"])[0].values()), default=0)
+    steps = steps_of(read_curves(paths["ref"])[0])
 
     def is_right(path: Path) -> bool:
         return not wrong_curves({**paths, "paddle": path}, context.allowances)

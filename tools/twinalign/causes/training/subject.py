@@ -16,7 +16,7 @@ from twinalign.patching import Around, replaced
 from twinalign.replay.changed_steps import Moment, StepChange
 from twinalign.replay.own_settings import Values, read_off, unseen_beside
 from twinalign.replay.short_training import Followed, ShortTrainings, all_allowed
-from twinalign.replay.training import STAGE, Curves, first_apart, floors_of, read_curves, told_as
+from twinalign.replay.training import STAGE, Curves, first_apart, floors_of, read_curves, steps_of, told_as
 
 
 class TrainingSubject(OptimizerSubject):
@@ -46,7 +46,7 @@ class TrainingSubject(OptimizerSubject):
         self.around: Around | None = None
         self.finish: Callable[[Curves], Curves] | None = None
         self.until: tuple[str, int] | None = None
-        self._trainings = ShortTrainings(worker, weights, max(map(len, self.reference.values())))
+        self._trainings = ShortTrainings(worker, weights, steps_of(self.reference))
         self.change = StepChange()
         self.plain_step, self.clips = None, False  # what a loop clips, it clips before the step
         self.case = worker.fresh_case(STAGE)
