@@ -137,8 +137,7 @@ class Pipeline(Case):
         if self.known == "compose":
             return Pictures(data_faults.composed(framework, self.fault))
         samples: Iterator[Any] = (self.sample(framework, index) for index in range(COUNT))
-        if framework == "paddle":
-            samples = data_faults.SAMPLES.get(self.fault, lambda samples: samples)(samples)
+        samples = data_faults.faulty(self.fault if framework == "paddle" else "", samples)
         return batches(samples, self.batch) if self.batch else samples
 
     def sample(self, framework: str, index: int) -> dict[str, Any]:

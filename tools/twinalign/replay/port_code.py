@@ -15,11 +15,12 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
     return {}
 
 
-def numbers_given_to(word: str) -> Iterator[float]:
-    """The plain numbers that calls in this code are given, of functions with a word in their name."""
+def clipping_bounds() -> Iterator[float]:
+    """The plain numbers that functions which clip gradients are given in this code."""
     for function in PORT_CODE:
         for node in ast.walk(ast.parse(textwrap.dedent(function["source"]))):
-            if isinstance(node, ast.Call) and word in ast.unparse(node.func).rpartition(".")[2].lower():
+            name = ast.unparse(node.func).rpartition(".")[2].lower() if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and "clip" in name and "grad" in name:
                 given = [*node.args, *(one.value for one in node.keywords)]
                 values = [one.value for one in given if isinstance(one, ast.Constant)]
                 yield from (float(value) for value in values if isinstance(value, (int, float)))

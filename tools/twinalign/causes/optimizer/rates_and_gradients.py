@@ -14,7 +14,7 @@ from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
-from twinalign.replay.port_code import numbers_given_to
+from twinalign.replay.port_code import clipping_bounds
 from twinalign.replay.usual_recipes import CLIP_NORMS, METHODS, factors
 from twinalign.verdict.array_difference import distance
 
@@ -133,7 +133,7 @@ def _bounds(subject: OptimizerSubject) -> Iterable[float]:
     """The bound that the port's optimizer has, or its code, else usual ones."""
     names = "clip_norm", "max", "clip_value"
     known = [float(own) for name in names if isinstance(own := subject.facts.get(name), (int, float))]
-    return dict.fromkeys(known or numbers_given_to("clip")) or CLIP_NORMS
+    return dict.fromkeys(known or clipping_bounds()) or CLIP_NORMS
 
 
 def _added(subject: OptimizerSubject) -> tuple[float, ...]:
