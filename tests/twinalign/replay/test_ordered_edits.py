@@ -245,3 +245,17 @@ def test_an_edit_runs_inside_of_the_block_alone() -> None:
         assert port.results(4) != before
     assert port.results(4) == before
     assert np.isfinite(before["offset"])
+
+
+def test_lists_that_are_added_may_be_added_otherwise() -> None:
+    source = "def results(one, more):\n    kept = one + more + [1]\n    return kept\n"
+    port = module(source, "lists_under_edit")
+
+    def run() -> Any:
+        return port.results([2], [3])
+
+    (code,), ran = functions_of(run, "paddle"), Ran.of(run)
+    (node,) = [one for one in ast.walk(code.tree) if ast.unparse(one) == "one + more + [1]"]
+    assert ran.may_stand(code, node, ast.parse("one + more", mode="eval").body)
+    (name,) = [one for one in ast.walk(code.tree) if isinstance(one, ast.Name) and one.id == "kept" and one.lineno == 3]
+    assert not ran.may_stand(code, name, ast.parse("one * 2", mode="eval").body)

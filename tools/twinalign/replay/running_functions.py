@@ -103,8 +103,7 @@ class Ran:
                 others = others or _COMPUTED
             return not ours or not others or _alike(ours, others)
         made = [one for one in ast.walk(new) if id(one) not in before]
-        operands = [two for one in made if isinstance(one, ast.BinOp) for two in (one.left, one.right)]
-        names = [one.id for one in operands if isinstance(one, ast.Name)]
+        names = _operands(made) - _operands(ast.walk(old))  # lists are added, too
         if any(
             code.globals.get(name, "")[:1] == ["name"] or not _alike(kinds.get(name, _COMPUTED), _COMPUTED)
             for name in names
@@ -129,6 +128,12 @@ class Ran:
             return name in code.globals or name in vars(builtins) or name in inside or not inside <= kinds.keys()
         first = code.first_lines.get(name, 0)
         return first < old.lineno or any(old.lineno in span and first in span for span in code.loops)
+
+
+def _operands(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that are operands of an operation among these."""
+    both = [two for one in nodes if isinstance(one, ast.BinOp) for two in (one.left, one.right)]
+    return {one.id for one in both if isinstance(one, ast.Name)}
 
 
 def _has_sense(kinds: Mapping[str, Set[str]], code: Code, old: ast.AST, new: ast.AST) -> bool:
