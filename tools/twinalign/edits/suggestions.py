@@ -61,7 +61,6 @@ _OF_FROZEN_BIAS = (
     "gives neither of them a gradient where stop_gradient is set on the other"
 )
 _LONE = "what one side alone has"
-_FEW_EDITS = 2
 
 
 def suggestion(fault: Mapping[str, Any]) -> str:
@@ -133,13 +132,14 @@ def _left_over(edit: Mapping[str, str]) -> str:
 
 
 def _other_words(fault: Mapping[str, Any]) -> str:
-    """What the reference has in place of what the port has in the lines that are proven to be wrong, if that is one
-    thing or two."""
+    """The least that the reference has in place of what the port has in the lines that are proven to be wrong."""
     wrong = wrong_lines(fault)
     there = [one for one in fault["reference_edits"] if one["likely"] and one.get("runs", True)]
     there = [one for one in there if _place_of(one) in wrong and one["after"].strip()]
-    said = [f"{_in_one_line(one['after'])} in place of {_in_one_line(one['before'])}" for one in there]
-    return f", which has {' and '.join(said)}" if 0 < len(said) <= _FEW_EDITS else ""
+    if not there:
+        return ""
+    least = min(there, key=lambda one: len(one["before"]) + len(one["after"]))
+    return f", which has {_in_one_line(least['after'])} in place of {_in_one_line(least['before'])}"
 
 
 def _of_ties(evidence: Mapping[str, Any]) -> str:
