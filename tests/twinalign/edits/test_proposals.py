@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from types import SimpleNamespace
 
 import pytest
 
+from twinalign.edits.certainty import certain
 from twinalign.edits.expressions import meaning_as
 from twinalign.edits.proposals import Proposals, functions_of
 from twinalign.edits.source import Edit, Source, applied
@@ -375,6 +377,17 @@ def test_a_remedy_without_words_says_what_the_reference_has_in_the_wrong_line():
     there = {"file": "/here/port.py", "line": 7, "before": "2", "after": "1", "likely": True, "runs": True}
     fault["reference_edits"] = [there, {**there, "line": 8}, {**there, "runs": False}, {**there, "likely": False}]
     assert suggestion(fault) == "in layer, near port.py:7: do as the reference does, which has `1` in place of `2`"
+
+
+def test_where_the_edit_of_a_line_is_known_no_other_place_is_certain():
+    fault = fault_of("residual_missing", "", [], {}, "")
+    evidence = fault["explanation"]["evidence"]
+    evidence["lines_of_port"] = [["port.py", 7, 7]]
+    elsewhere, there = (SimpleNamespace(file=f"/here/{name}", line=7) for name in ("case.py", "port.py"))
+    assert certain(fault, [elsewhere]) == [elsewhere]
+    evidence["helper_edit"] = {"before": "x", "after": "x + y"}
+    assert certain(fault, [elsewhere]) == []
+    assert certain(fault, [elsewhere, there]) == [there]
 
 
 def test_a_remedy_inside_of_a_line_shows_what_else_the_reference_s_line_says():

@@ -25,7 +25,9 @@ def wrong_lines(fault: Mapping[str, Any]) -> set[tuple[str, int]]:
 def certain(fault: Mapping[str, Any], edits: Sequence[Edit]) -> list[Edit]:
     """The edit of a layer's code whose place is certain: the only one, or the only one in a line known to be wrong."""
     wrong = wrong_lines(fault)
-    there = [edit for edit in edits if (Path(edit.file).name, edit.line) in wrong] or list(edits)
+    there = [edit for edit in edits if (Path(edit.file).name, edit.line) in wrong]
+    if not there and "helper_edit" not in (fault["explanation"] or {"evidence": {}})["evidence"]:
+        there = list(edits)
     return there if len(there) == 1 else []
 
 
