@@ -97,7 +97,7 @@ def test_a_spent_budget_ends_the_search_and_says_what_was_not_tried() -> None:
         assert examined.not_tried == "the causes from cause_a on, and two causes together"
         stopped = budget.stopped(examined.not_tried)
     assert stopped is not None
-    assert "--explain-seconds 0 " in stopped
+    assert "--explain-seconds 120 " in stopped
     assert prove(Given({"a1": proven(0.0, exact=True)}), Budget(60.0)) is not None
 
 
