@@ -176,14 +176,21 @@ def ordered_edits(
                 tried[id(edit.old)] += 1
         for code in some:
             for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes):
-                distance = distance_of(code, of_statement.node) + of_statement.crossed * _CROSSED
-                found.append(((distance, 0), of_statement))
+                crossed = of_statement.crossed * _CROSSED
+                found.append(((distance_of(code, of_statement.node) + crossed, 0), of_statement))
         return [edit for _, edit in sorted(found, key=lambda one: one[0])]
 
+    for some in _near_and_far(codes, far, delays):
+        yield from of_functions(some)
+
+
+def _near_and_far(
+    codes: Sequence[Code], far: Mapping[int, int], delays: Callable[[Code], int]
+) -> tuple[list[Code], list[Code]]:
+    """Functions that wrong values are made in and that do not count as farther, at least in part; and the others."""
     own = [code for code in codes if not delays(code) or code.of_one_side]
     near = [code for code in own if any(id(node) in far for node in code.nodes)]
-    yield from of_functions(near)
-    yield from of_functions([code for code in codes if code not in near])
+    return near, [code for code in codes if code not in near]
 
 
 def _without_effect(codes: Sequence[Code]) -> Callable[[HelperEdit], bool]:
