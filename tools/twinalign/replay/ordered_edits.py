@@ -149,13 +149,11 @@ def ordered_edits(
         return far.get(id(node), FAR) + (0 if id(node) in code.of_one_side else delays(code))
 
     def cost(edit: HelperEdit, rank: int, lost: int) -> float:
-        if of_gradients and _stops(edit.old) > _stops(edit.new):  # of which there are few
-            return -1
         distance = distance_of(edit.code, edit.old)
-        if of_gradients and _stops(edit.new) > _stops(edit.old):
-            return distance
+        if of_gradients and _stops(edit.new) != _stops(edit.old):  # there are few that stop less
+            return distance if _stops(edit.new) > _stops(edit.old) else -1
         file, begin, end = edit.lines_of_port[0]
-        is_right = any(Path(one[0]).name == file and one[1] <= begin and end <= one[2] for one in right)
+        is_right = any(Path(one).name == file and first <= begin and end <= last for one, first, last in right)
         unlike = _is_unlike(edit) or (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute))
         likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
         adds = _adds_number(edit) and (ran is None or not ran.is_whole(edit.code, edit.old))
