@@ -205,12 +205,10 @@ def training_mended(
             found = found or one.wrong()
         return found
 
-    layers, likely = _layers(worker, training.STAGE), dict[str, Any]()
-    if LEARNING_RATE in first:
-        likely["likely"] = functools.partial(
-            other_schedules, worker, run, training.read_curves(reference)[0][LEARNING_RATE]
-        )
-    return Component(worker, run, wrong, [_said(first)], layers, **likely).mended(theirs, seconds)
+    component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE))
+    if LEARNING_RATE in first and (rates := runs[0].right.get(LEARNING_RATE)) is not None:
+        component.likely = functools.partial(other_schedules, worker, run, rates)
+    return component.mended(theirs, seconds)
 
 
 def _said(first: Mapping[str, int]) -> set[str]:

@@ -115,31 +115,31 @@ class _AsTheyCome:
 
 
 class PortTraining:
-    """The port's training beside a file of the reference's."""
+    """The port's training beside a file of the reference's, whose curves are `right`."""
 
     def __init__(
         self, train: Callable[..., Curves], reference: str, allowances: Sequence[str], first: Mapping[str, int]
     ) -> None:
-        self._right, self._moved = read_curves(reference)
+        self.right, self._moved = read_curves(reference)
         self._first, self._allowances = first, allowances
-        self._train = functools.partial(train, most=steps_of(self._right))
+        self._train = functools.partial(train, most=steps_of(self.right))
         as_they_come = _AsTheyCome()
-        plain, floors = self._train(at_once=as_they_come), floors_of(self._right, self._moved)
+        plain, floors = self._train(at_once=as_they_come), floors_of(self.right, self._moved)
         # Curves of several optimizers may come in another order, which is known at the end alone.
-        in_order = not port_in_order(self._right, plain) and not allowances
-        names = self._right.keys() & plain.keys() if in_order else set[str]()
+        in_order = not port_in_order(self.right, plain) and not allowances
+        names = self.right.keys() & plain.keys() if in_order else set[str]()
         known = sorted(filter(as_they_come.leads_to(plain), names), key=first.__contains__)
-        self._allowed = {name: floors.get(name, 0.0) * len(self._right[name]) ** 0.5 for name in known}
+        self._allowed = {name: floors.get(name, 0.0) * len(self.right[name]) ** 0.5 for name in known}
 
     def wrong(self) -> Set[Any]:
         """Names of what is wrong; with its step what is right in the port as it is."""
-        followed = Followed(self._right, self._allowed, None, None)
+        followed = Followed(self.right, self._allowed, None, None)
         try:
             curves = self._train(on_step=followed.on_step, at_once=followed.at_once)
         except RefutedError as refuted:
             name, step = refuted.args
             return {name if step >= self._first.get(name, np.inf) else (name, step)}
-        return wrong_among(self._right, self._moved, curves, self._allowances).keys()
+        return wrong_among(self.right, self._moved, curves, self._allowances).keys()
 
 
 def all_allowed(
