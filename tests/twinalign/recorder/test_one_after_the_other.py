@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import queue
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,29 @@ def test_what_an_ended_side_had_half_written_is_removed(tmp_path: Path) -> None:
     (tmp_path / "float64").mkdir()
     left = tmp_path / "float64" / ".forward_paddle.npy.99999999.part"  # no process has this number
     left.write_bytes(b"half")
-    with pytest.raises(RuntimeError, match="ref failed"), recorder._closing_on_error():
+    with pytest.raises(RuntimeError, match="ref failed"), recorder.closing_on_error():
         raise RuntimeError("ref failed")
     assert not left.exists()
+
+
+def test_ctrl_c_between_two_requests_does_not_wait_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = threading.Event()
+    asked: list[tuple[str, str]] = []
+    recorder = Recorder(RunSettings("tests.cases.variety:Everything", out=tmp_path))
+    recorder.processes = {side: Process(side, asked) for side in ("ref", "paddle")}  # type: ignore[misc]
+    for process in recorder.processes.values():
+        monkeypatch.setattr(process, "close", closed.set)
+    submit = concurrent.futures.ThreadPoolExecutor.submit
+
+    def interrupted(pool: Any, ask: Any, process: Any) -> Any:
+        if process.side == "paddle":
+            raise KeyboardInterrupt
+        return submit(pool, ask, process)
+
+    monkeypatch.setattr(concurrent.futures.ThreadPoolExecutor, "submit", interrupted)
+    ended: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        recorder._on_each(("ref", "paddle"), lambda process: ended.append(closed.wait(10)) or {}, together=True)
+    assert ended == [True]

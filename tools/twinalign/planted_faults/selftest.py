@@ -207,7 +207,7 @@ class Selftest:
             recorded = {stage: record(self._recorder, self._weights, side, stage) for stage in stages}
             return {(stage, *key): recording for stage in stages for key, recording in recorded[stage].items()}
 
-        with concurrent.futures.ThreadPoolExecutor(len(SIDES)) as pool:
+        with concurrent.futures.ThreadPoolExecutor(len(SIDES)) as pool, self._recorder.closing_on_error():
             for found in pool.map(all_of, SIDES):
                 self._clean.update(found)
         self._initial = self._initial_differences({}) if INITIAL in stages else {}

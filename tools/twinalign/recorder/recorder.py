@@ -193,17 +193,18 @@ class Recorder(RecordingPlan):
         self, sides: Sequence[str], ask: Callable[[SideProcess], dict[str, Any]], together: bool
     ) -> dict[str, dict[str, Any]]:
         """Ask each side's process, at the same time or, without memory for both, one by one; a failure ends all."""
-        with concurrent.futures.ThreadPoolExecutor(len(sides) if together else 1) as pool:
+        # The pool waits for its threads, so the processes must be closed before: also if Ctrl-C comes while they start.
+        with concurrent.futures.ThreadPoolExecutor(len(sides) if together else 1) as pool, self.closing_on_error():
             futures = {side: pool.submit(ask, self.processes[side]) for side in sides}
-            with self._closing_on_error():
-                concurrent.futures.wait(futures.values(), return_when=concurrent.futures.FIRST_EXCEPTION)
-                for future in filter(concurrent.futures.Future.done, futures.values()):
-                    future.result()
+            concurrent.futures.wait(futures.values(), return_when=concurrent.futures.FIRST_EXCEPTION)
+            for future in filter(concurrent.futures.Future.done, futures.values()):
+                future.result()
             return {side: future.result() for side, future in futures.items()}
 
     @contextlib.contextmanager
-    def _closing_on_error(self, threads: Sequence[threading.Thread] = ()) -> Iterator[None]:
-        # Closing the processes ends the requests that the threads wait for; one that went on could take the next run's.
+    def closing_on_error(self, threads: Sequence[threading.Thread] = ()) -> Iterator[None]:
+        """Close the processes if the block fails or is interrupted, so that no thread goes on waiting for them."""
+        # A request that went on could take the next run's answer.
         try:
             yield
         except BaseException:
@@ -287,7 +288,7 @@ class Recorder(RecordingPlan):
             threading.Thread(target=self._record_all, args=(wanted, weights, done, last), daemon=True)
             for wanted in self._queues(stale, sides)
         ]
-        with self._closing_on_error(threads):
+        with self.closing_on_error(threads):
             for thread in threads:
                 thread.start()
             missing = {stage: {one for one in stale if one.stage == stage} for stage in stages}
