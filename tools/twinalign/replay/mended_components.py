@@ -28,6 +28,7 @@ from twinalign.replay.grafts import grafts
 from twinalign.replay.guarded import LONGEST
 from twinalign.replay.helper_edits import Edit
 from twinalign.replay.kept_edits import keep_edit, kept_edits
+from twinalign.replay.noted_functions import unnoted
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.observed import CONSTANTS, observed
 from twinalign.replay.ordered_edits import Fit, answer_of, edited, in_turn, ordered_edits, parsed_at
@@ -322,7 +323,9 @@ def schedule_mended(
     """Search the edit with which the port's schedule gives these `values`, as `record_schedule` has them."""
 
     def wrong() -> Set[Any]:
-        return set(optimizer.wrong_values(values, optimizer.record_schedule(worker, weights=weights)["values"]))
+        return set(
+            optimizer.wrong_values(values, unnoted(optimizer.record_schedule)(worker, weights=weights)["values"])
+        )
 
     return Component(worker, wrong, wrong, [{*_MADE_BY[LEARNING_RATE], *names}]).mended(theirs, seconds)
 
@@ -352,7 +355,7 @@ def steps_mended(
             found = optimizer.differing_quantities(optimizer.until(right, step), arrays).keys()
             return bool(found)
 
-        optimizer.record_steps(worker, **given, sizes=sizes, is_enough=is_enough)
+        unnoted(optimizer.record_steps)(worker, **given, sizes=sizes, is_enough=is_enough)
         return {(key.partition(".")[2], *sizes) for key in found}
 
     pairs = ((reference, ()), (other_sizes, optimizer.OTHER_SIZES))
