@@ -44,7 +44,7 @@ def test_accepted_differences_are_said_and_left_out_of_the_figures() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "counts", "said"),
-    [("diverged", False, "diverged (not counted)"), ("diverged", True, "diverged"), ("aligned", False, "aligned")],
+    [("diverged", False, "differ; not counted"), ("diverged", True, "diverged"), ("aligned", False, "aligned")],
 )
 def test_initial_weights_that_do_not_count_are_said_to_be_so(verdict: str, counts: bool, said: str) -> None:
     result = RunResult("net", {}, {}, 3.0, initial=InitialWeights(verdict, 60, 4, counts))

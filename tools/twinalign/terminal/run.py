@@ -38,10 +38,11 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
         stages.add_row(f"{stage_number(stage)} {stage}", *_cells(comparison))
     if "initial" in found:
         initial = found["initial"]
-        style = COLOURS.get(initial_mark(found), "yellow")
-        not_counted = "" if initial["counts"] or initial["verdict"] == ALIGNED else " (not counted)"
-        verdict = Text(initial["verdict"] + not_counted, style=style)
-        stages.add_row("initial", verdict, str(initial["tensors"]), "–", "–", "–")
+        mark = initial_mark(found)
+        verdict = say("initial.uncounted") if mark == "uncounted" else initial["verdict"]
+        stages.add_row(
+            "initial", Text(verdict, style=COLOURS.get(mark, "yellow")), str(initial["tensors"]), "–", "–", "–"
+        )
     console.print(stages)
     for stage, comparison in found["stages"].items():
         _print_faults(console, stage, comparison)
