@@ -1,12 +1,13 @@
-"""The number with which a schedule of paddle's gives the reference's learning rates.
+"""The argument with which a schedule of paddle's gives the reference's learning rates.
 
-A schedule needs no training: made anew with another number, it takes the steps that were noted.
+A schedule needs no training: made anew with another value, it takes the steps that were noted.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,13 +24,12 @@ _DIGITS = 6
 
 
 def other_schedules(
-    worker: Any, run: Callable[[], Any], right: np.ndarray, codes: Sequence[Code], theirs: Sequence[ast.AST]
+    run: Callable[[Callable[[], None]], Any], right: np.ndarray, codes: Sequence[Code], theirs: Sequence[ast.AST]
 ) -> Iterator[HelperEdit]:
-    """Edits of one number that a schedule is made of, with which it gives the rates that are `right`.
+    """Edits of one argument that a schedule is made of, with which it gives the rates that are `right`.
 
     Args:
-        worker: of the port's process.
-        run: runs the port's training.
+        run: runs what makes the port's schedules, and calls what it is given wherever a rate is used.
         codes: the port's functions.
         theirs: the reference's code, of which numbers may be meant.
     """
@@ -37,23 +37,42 @@ def other_schedules(
 
     with noting_schedules() as made:
 
-        def stepped(optimizer: Any) -> None:
+        def used() -> None:
             for one in made:
                 one.steps.append(None)
 
-        with worker.backend.watching_steps(stepped, lambda optimizer: None):
-            run()
-    numbers = numbers_in([node for tree in theirs for node in ast.walk(tree)])
+        run(used)
+    written = [node for tree in (*theirs, *(code.tree for code in codes)) for node in ast.walk(tree)]
+    numbers = numbers_in(written)
     for one in made:
         code, call = _call_of(one, codes)
+        outermost = one
+        while outer := next((other for other in made if other.holds(outermost)), None):
+            outermost = outer
         given: list[tuple[int | str, Any]] = [*enumerate(one.arguments), *one.keywords.items()]
         for key, value in given if call is not None else ():
-            old = _argument(call, key)
-            if old is None or isinstance(value, bool) or not isinstance(value, (int, float)):
+            if (old := _argument(call, key)) is None:
                 continue
             with contextlib.suppress(Exception):  # a schedule may refuse a number
-                for other in _fitting(one, key, value, right, numbers):
-                    yield HelperEdit(code, old, ast.copy_location(ast.Constant(other), old))
+                for other in _fitting(_Argument(outermost, one, key), value, right, numbers):
+                    new = ast.parse(repr(other), mode="eval").body
+                    yield HelperEdit(code, old, ast.fix_missing_locations(ast.copy_location(new, old)))
+
+
+@dataclasses.dataclass
+class _Argument:
+    """An argument, by its place or name, of a schedule that stands inside of the `outermost` one, or is it."""
+
+    outermost: Any
+    schedule: Any
+    key: int | str
+
+    def rates(self, value: Any) -> np.ndarray:
+        """The rates with another value."""
+        arguments = [value if at == self.key else given for at, given in enumerate(self.schedule.arguments)]
+        keywords = {**self.schedule.keywords, **({self.key: value} if isinstance(self.key, str) else {})}
+        other = dataclasses.replace(self.schedule, arguments=arguments, keywords=keywords)
+        return np.asarray(self.outermost.rates(self.schedule, other))
 
 
 def _call_of(one: Any, codes: Sequence[Code]) -> tuple[Any, Any]:
@@ -74,24 +93,37 @@ def _argument(call: ast.Call, key: int | str) -> ast.expr | None:
     return call.args[key] if plain and key < len(call.args) else None
 
 
-def _fitting(one: Any, key: int | str, value: float, right: np.ndarray, numbers: Sequence[float]) -> Iterator[float]:
-    """Numbers with which the schedule gives the right rates, in few digits."""
+def _fitting(argument: _Argument, value: Any, right: np.ndarray, numbers: Sequence[float]) -> Iterator[Any]:
+    """Values, with numbers in few digits, with which the schedule gives the right rates."""
 
-    def apart(other: float) -> np.ndarray:
-        arguments = [other if at == key else given for at, given in enumerate(one.arguments)]
-        keywords = {**one.keywords, **({key: other} if isinstance(key, str) else {})}
-        rates = np.asarray(one.rates(arguments, keywords))
+    def apart(other: Any) -> np.ndarray:
+        rates = argument.rates(other)
         return rates[: len(right)] - right[: len(rates)]
 
-    likely: list[float]
-    if isinstance(value, int):
-        likely = [value + 1, value - 1, value * 2, value // 2, value * 10, value // 10]
-        likely += [int(number) for number in numbers if number == int(number)]
-    else:
-        found = fitting_number(apart, value)
-        likely = [float(f"{found:.{_DIGITS}g}")] if found is not None and np.isfinite(found) else []
-        likely += [number for number in numbers if number]
-    for other in dict.fromkeys(likely):
+    for other in _likely(value, apart, numbers, len(right)):
         with contextlib.suppress(Exception):
             if other != value and np.abs(apart(other)).max(initial=0.0) <= _SAME * np.abs(right).max(initial=0.0):
                 yield other
+
+
+def _likely(value: Any, apart: Callable[[Any], np.ndarray], numbers: Sequence[float], steps: int) -> Iterator[Any]:
+    """What may be meant in place of a value: a number, or a list of numbers with one of them, or all, moved."""
+    whole = [int(number) for number in numbers if number == int(number)]
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (value + 1, value - 1, value * 2, value // 2, value * 10, value // 10, *whole)
+    elif isinstance(value, float):
+        found = fitting_number(apart, value)
+        if found is not None and np.isfinite(found):
+            yield float(f"{found:.{_DIGITS}g}")
+        yield from filter(None, numbers)
+    elif isinstance(value, (list, tuple)):
+        values = list(value)
+        if all(type(one) is int for one in values):
+            yield from ([one + number for one in values] for number in (-1, 1, *whole, *(-number for number in whole)))
+        for at, one in enumerate(values):
+            apart_of = lambda other, at=at: apart([*values[:at], other, *values[at + 1 :]])  # noqa: E731
+            meant = _likely(one, apart_of, numbers, steps) if isinstance(one, (int, float)) else ()
+            every = range(steps + 1) if isinstance(one, int) else ()
+            yield from ([*values[:at], other, *values[at + 1 :]] for other in (*meant, *every))

@@ -208,7 +208,12 @@ def training_mended(
 
     component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE))
     if LEARNING_RATE in first and (rates := runs[0].right.get(LEARNING_RATE)) is not None:
-        component.likely = functools.partial(other_schedules, worker, run, rates)
+
+        def trained(used: Callable[[], None]) -> None:
+            with worker.backend.watching_steps(lambda optimizer: used(), lambda optimizer: None):
+                run()
+
+        component.likely = functools.partial(other_schedules, trained, rates)
     return component.mended(theirs, seconds)
 
 
@@ -321,13 +326,16 @@ def schedule_mended(
     seconds: float,
 ) -> dict[str, Any]:
     """Search the edit with which the port's schedule gives these `values`, as `record_schedule` has them."""
+    record = functools.partial(unnoted(optimizer.record_schedule), worker, weights)
 
     def wrong() -> Set[Any]:
         return set(
             optimizer.wrong_values(values, unnoted(optimizer.record_schedule)(worker, weights=weights)["values"])
         )
 
-    return Component(worker, wrong, wrong, [{*_MADE_BY[LEARNING_RATE], *names}]).mended(theirs, seconds)
+    component = Component(worker, wrong, wrong, [{*_MADE_BY[LEARNING_RATE], *names}])
+    component.likely = functools.partial(other_schedules, record, np.asarray(values[LEARNING_RATE]))
+    return component.mended(theirs, seconds)
 
 
 def steps_mended(

@@ -121,8 +121,10 @@ def _record(recording: Recording, names: CanonicalNames, items: Iterable[tuple[s
 
 
 @noted
-def record_schedule(worker: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
+def record_schedule(worker: Any, weights: Mapping[str, Any], used: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Run the schedule alone: the learning rate that it sets in each step, and every value that it returns.
+
+    `used` is called when the rate of a step is read.
 
     Returns:
         `values`: name → one number for each step that the schedule answers for; `initial`: the rate before the first
@@ -133,13 +135,18 @@ def record_schedule(worker: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
     with worker.backend.default_dtype("float64"):
         _, _, optimizer = start(worker, case, weights)
         initial, factor = worker.backend.learning_rate(optimizer), worker.backend.rate_factor(optimizer)
-        values = ask_schedule(case, optimizer, worker.backend, worker.framework)
+        values = ask_schedule(case, optimizer, worker.backend, worker.framework, used=used)
     own = type(case).schedule is not Case.schedule
     return {"values": values, "initial": initial, "factor": factor, "steps": case.steps, "own": own}
 
 
 def ask_schedule(
-    case: Case, optimizer: Any, backend: Any, framework: str, steps: int = SCHEDULED_STEPS
+    case: Case,
+    optimizer: Any,
+    backend: Any,
+    framework: str,
+    steps: int = SCHEDULED_STEPS,
+    used: Callable[[], None] = lambda: None,
 ) -> dict[str, list[float]]:
     """What the schedule sets and returns in each step; it may refuse steps beyond those of the case."""
     values: dict[str, list[float]] = {"learning_rate": []}
@@ -147,6 +154,7 @@ def ask_schedule(
         found = _scheduled(case, optimizer, step, framework, backend)
         if found is None:
             break
+        used()
         for name, value in found.items():
             values.setdefault(name, []).append(value)
     return values

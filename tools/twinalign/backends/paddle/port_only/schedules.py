@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,15 @@ from paddle.optimizer import lr
 from twinalign.patching import replaced
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class MadeSchedule:
     """A schedule, as it was made and used.
 
     Attributes:
         kind: its class.
-        arguments, keywords: what it was given.
+        arguments, keywords: what it was given; a schedule inside of it, as behind a warm-up, as one of these.
         place: name of the file, and line, of the code that makes it.
-        steps: the arguments of each of its steps; None where an optimizer makes one.
+        steps: the arguments of each of its steps; None where its rate is used.
     """
 
     kind: type
@@ -33,15 +33,25 @@ class MadeSchedule:
     steps: list[tuple[tuple[Any, ...], dict[str, Any]] | None] = dataclasses.field(default_factory=list)
     is_made: bool = False
 
-    def rates(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[float]:
-        """The rate at each step of an optimizer if the schedule were made of these arguments."""
-        schedule, found = self.kind(*arguments, **keywords), []
+    def holds(self, other: MadeSchedule) -> bool:
+        return any(value is other for value in (*self.arguments, *self.keywords.values()))
+
+    def rates(self, one: MadeSchedule, other: MadeSchedule) -> list[float]:
+        """The rate wherever it is used if `other` were made in place of `one`: of this one, or of one inside of it."""
+        schedule, found = self._made(one, other), []
         for step in self.steps:
             if step is None:
                 found.append(float(schedule()))
             else:
                 schedule.step(*step[0], **step[1])
         return found
+
+    def _made(self, one: MadeSchedule, other: MadeSchedule) -> Any:
+        def again(value: Any) -> Any:
+            return value._made(one, other) if isinstance(value, MadeSchedule) else value
+
+        is_now = other if self is one else self
+        return self.kind(*map(again, is_now.arguments), **{key: again(value) for key, value in is_now.keywords.items()})
 
 
 @contextlib.contextmanager
@@ -50,12 +60,16 @@ def noting_schedules() -> Iterator[list[MadeSchedule]]:
     made: list[MadeSchedule] = []
     known: dict[int, tuple[Any, MadeSchedule]] = {}
 
+    def noted(value: Any) -> Any:
+        return known[id(value)][1] if id(value) in known else value
+
     def initializing(original: Callable[..., None], schedule: Any, *arguments: Any, **keywords: Any) -> None:
         if id(schedule) in known:  # a class calls the one that it extends
             return original(schedule, *arguments, **keywords)
         frame = sys._getframe(2)
         place = Path(frame.f_code.co_filename).name, frame.f_lineno
-        made.append(one := MadeSchedule(type(schedule), arguments, keywords, place))
+        given = tuple(map(noted, arguments)), {key: noted(value) for key, value in keywords.items()}
+        made.append(one := MadeSchedule(type(schedule), *given, place))
         known[id(schedule)] = schedule, one
         original(schedule, *arguments, **keywords)  # which makes a first step
         one.is_made = True
