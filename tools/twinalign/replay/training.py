@@ -22,7 +22,7 @@ from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
 from twinalign.replay.kept_edits import recorded_mended
 from twinalign.replay.noted_functions import noted
-from twinalign.stages.training_plan import TrainingPlan
+from twinalign.stages.training_plan import TrainingPlan, keep_data
 from twinalign.stages.watching import run_training
 from twinalign.verdict import KNOWN_ALLOWANCES
 from twinalign.verdict.allowances import ALWAYS, resolve
@@ -204,7 +204,7 @@ def record_curves(
         path: the `.npz` file to write: name → one value for each step.
         repeat: train again, in torch, from weights changed by a part in 10^10 and at a learning rate changed by its
             rounding to float32, as `moved.NAME`: constants kept in float32 have such effects.
-        plan: fields of a `TrainingPlan`.
+        plan: fields of a `TrainingPlan`; with `repeat`, of batches only those are kept that no weights have made.
         as_paddle_clips: in torch, from now on, without what it adds to a norm by which it clips.
         most: so many steps at most.
 
@@ -224,7 +224,12 @@ def record_curves(
         from twinalign.backends.torch.reference_only.changed_training import stepping
 
         rounded = stepping(lambda number: 1, 1.0 + _FLOAT32)
-        arrays |= {MOVED + name: curve for name, curve in train(worker, weights, _CHANGE, rounded, most=most).items()}
+        kept = (plan or {}).get("keep", "")
+        keeping = TrainingPlan(keep=f"{kept}.moved.npz" if kept else "")
+        moved = train(worker, weights, _CHANGE, rounded, plan=keeping, most=most)
+        arrays |= {MOVED + name: curve for name, curve in moved.items()}
+        if kept:
+            keep_data(Path(kept), Path(keeping.keep))
     save_npz(Path(path), arrays)
     return {
         "steps": max((len(curve) for curve in arrays.values()), default=0),

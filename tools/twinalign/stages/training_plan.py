@@ -68,7 +68,9 @@ class TrainingSwaps:
             self._kept_steps = steps
 
     def batch(self, value: Any, call: int, number: int) -> Any:
-        """The tensor to pass instead of the one numbered `number` of a call."""
+        """The tensor to pass instead of the one numbered `number` of a call; one that has a gradient is no data."""
+        if self._backend.differentiable(value):
+            return value
         name = f"{_BATCH}{call}.{number}"
         given = self._given["data"].get(name)
         if given is not None:
@@ -142,6 +144,17 @@ class TrainingSwaps:
                         f"--switch-at: the other side's optimizer has no {quantity} of {key}; the optimizers differ"
                     )
                 self._backend.assign(average, known)
+
+
+def keep_data(path: Path, moved: Path) -> None:
+    """Leave in a file of what was kept only what another training from changed weights, in `moved`, was given as well.
+
+    What is made of the model's own results, such as the image of a generator, is no data.
+    """
+    kept, other = _read(str(path)), _read(str(moved))
+    is_data = {name: np.array_equal(array, other.get(name)) for name, array in kept.items() if name.startswith(_BATCH)}
+    save_npz(path, {name: array for name, array in kept.items() if is_data.get(name, True)})
+    moved.unlink()
 
 
 def _read(path: str) -> dict[str, np.ndarray]:
