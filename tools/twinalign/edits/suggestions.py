@@ -214,10 +214,12 @@ def _is_exchange(
     """Whether an edit exchanges the port's code for all of the reference's, which may call things by torch's names."""
     if before is None or after is None or port is None or reference is None:
         return False
+    theirs = [*map(_in_paddle, _calls(reference))]
     return (
         ast.dump(before) == ast.dump(port)
         and _operands(after) == _operands(reference)
-        and _is_part(_calls(after), [*map(_in_paddle, _calls(reference))])
+        and _is_part(_calls(after), theirs)
+        and {*_calls(before)} & {*theirs} <= {*_calls(after)}  # what the port calls already is not what it can't call
         and _layouts(before) == _layouts(after)
         and not _takes_of_pair(after)
         and not _has_parts_of_complex(after)
