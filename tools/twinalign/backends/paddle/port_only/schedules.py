@@ -75,10 +75,10 @@ def noting_schedules() -> Iterator[list[MadeSchedule]]:
         one.is_made = True
 
     def stepping(original: Callable[..., None], schedule: Any, *arguments: Any, **keywords: Any) -> None:
+        original(schedule, *arguments, **keywords)  # which may refuse a step behind its last one
         one = known[id(schedule)][1] if id(schedule) in known else None
         if one is not None and one.is_made:
             one.steps.append((arguments, keywords))
-        original(schedule, *arguments, **keywords)
 
     with contextlib.ExitStack() as stack:
         for kind in _kinds(lr.LRScheduler):
