@@ -3,7 +3,6 @@
 import ast
 import builtins
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,7 @@ def _left_over(edit: Mapping[str, str]) -> str:
     mended, theirs = _parsed(port.replace(edit["before"], edit["after"], 1)), _parsed(reference)
     if mended is None or theirs is None:
         return ""
-    ours, others = (Counter(own_words(code)) for code in (mended, theirs))
+    ours, others = (own_words(code) for code in (mended, theirs))
     left = (ours - others).total() + (others - ours).total()  # another formula differs in more
     return f"; the reference's line has `{reference}`" if 0 < left <= _FEW_WORDS else ""
 

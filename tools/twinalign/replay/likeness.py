@@ -4,7 +4,7 @@ import ast
 import collections
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
 SPELLED = {
@@ -27,7 +27,7 @@ def spelled_words(text: str) -> list[str]:
     return [SPELLED.get(word, word) for word in _WORD.findall(text)]
 
 
-def own_words(node: ast.AST) -> Mapping[str, int]:
+def own_words(node: ast.AST) -> collections.Counter[str]:
     """What code says whatever functions of a framework it calls: names, numbers, operators, attributes of `self`."""
     found: list[str] = []
     for one in ast.walk(node):

@@ -16,6 +16,7 @@ from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import LONGEST, guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
+from twinalign.replay.likeness import own_words
 from twinalign.replay.module_constants import ConstantEdit
 from twinalign.replay.noted_expressions import in_scope
 from twinalign.replay.rebuilt_code import compiled, running
@@ -72,7 +73,7 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
     for edit in breaking_last():
         if time.process_time() > until:
             break
-        if best is Fit.ALL and isinstance(edit, Graft) and not _is_part(edit, found):
+        if best is Fit.ALL and (_says_less(edit, found) or (isinstance(edit, Graft) and not _is_part(edit, found))):
             continue
         fits = fit(edit)
         if fits is Fit.BROKEN and type(edit) is HelperEdit and not _keeps(edit):
@@ -218,6 +219,18 @@ def _is_part(edit: Graft, found: Edit | None) -> bool:
         return False
     lengths = [len(ast.unparse(one.new)) for one in (edit, found)]
     return lengths[0] < lengths[1] and any(one is edit.old for one in ast.walk(found.old))
+
+
+def _says_less(edit: Edit, found: Edit | None) -> bool:
+    """Whether an edit inside of what another one takes from the reference lacks names or numbers that are there.
+
+    Values may not tell both apart: a sum of ones, by which the reference divides.
+    """
+    if not isinstance(found, Graft) or isinstance(edit, Graft) or type(edit) is not HelperEdit:
+        return False
+    if not any(one is edit.old for one in ast.walk(found.old)):
+        return False
+    return bool(own_words(found.new) - own_words(edit.within(found.old)))
 
 
 def _keeps(edit: HelperEdit) -> bool:

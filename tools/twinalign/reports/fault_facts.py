@@ -10,7 +10,7 @@ from twinalign.reports.language import Language
 from twinalign.reports.shown_values import figure, figures, legible
 
 _SHOWN = 4
-_SHOWN_CURVES = 8
+_SHOWN_CURVES = 4
 _MOST_OTHERS = 2
 """Other edits that fit as well, which all stand in the evidence."""
 _MOST_MEASURED = 4
@@ -263,15 +263,8 @@ def _of_data(evidence: Mapping[str, Any]) -> list[str]:
     if "reference_steps" in evidence:
         lines.append(f"steps of the reference: {', '.join(evidence['reference_steps'])}")
         lines.append(f"steps of the port: {', '.join(evidence['port_steps'])}")
-    if "first_difference" in evidence:
-        reference, port = figures(evidence["values"]["reference"], evidence["values"]["port"])
-        lines.append(
-            f"first at {evidence['first_difference']}: {reference} in the reference, "
-            f"{port} in the port; {100 * evidence['share_differing']:.3g}% of the values differ, "
-            f"by up to {figure(evidence['largest_difference'])}"
-        )
-    if "shapes" in evidence:
-        lines.append(f"shape {evidence['shapes']['port']}, the reference has {evidence['shapes']['reference']}")
+    of_value = f"{evidence['value']}: " if "value" in evidence else ""
+    lines += [of_value + said for said in _of_elements(evidence)]
     if "order" in evidence:
         lines.append(f"the port's samples are the reference's samples {some([str(n) for n in evidence['order']])}")
     if evidence.get("pictures"):
@@ -279,13 +272,27 @@ def _of_data(evidence: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _of_elements(evidence: Mapping[str, Any]) -> list[str]:
+    """Which elements of two arrays differ, or how their shapes do."""
+    if "shapes" in evidence:
+        return [f"shape {evidence['shapes']['port']}, the reference has {evidence['shapes']['reference']}"]
+    if "first_difference" not in evidence:
+        return []
+    reference, port = figures(evidence["values"]["reference"], evidence["values"]["port"])
+    return [
+        f"first at {evidence['first_difference']}: {reference} in the reference, "
+        f"{port} in the port; {100 * evidence['share_differing']:.3g}% of the values differ, "
+        f"by up to {figure(evidence['largest_difference'])}"
+    ]
+
+
 def _of_metric(evidence: Mapping[str, Any]) -> list[str]:
     parts = str(evidence.get("parts", "part # of the samples"))
-    pairs = {name: figures(value.get("ref"), value.get("paddle")) for name, value in evidence.get("values", {}).items()}
-    said = [
-        f"{_measured(name, parts)}: {reference} in the reference, {port} in the port"
-        for name, (reference, port) in pairs.items()
-    ]
+    arrays, said = evidence.get("arrays", {}), list[str]()
+    for name, value in evidence.get("values", {}).items():
+        reference, port = figures(value.get("ref"), value.get("paddle"))
+        found = _of_elements(arrays.get(name, {})) or [f"{reference} in the reference, {port} in the port"]
+        said.append(f"{_measured(name, parts)}: {found[0]}")
     return _first("", said, _MOST_MEASURED)
 
 

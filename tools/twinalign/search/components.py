@@ -14,7 +14,7 @@ from twinalign.replay.construction_places import reference_code
 from twinalign.replay.noted_expressions import kept_values
 from twinalign.replay.noted_functions import port_functions
 from twinalign.replay.port_code import set_port_code
-from twinalign.search.edits_of_port import lacks_line, seconds_for, with_edit
+from twinalign.search.edits_of_port import lacks_edit, seconds_for, with_edit
 
 
 class NotSearchedError(Exception):
@@ -129,7 +129,7 @@ class ComponentContext:
             self.stopped.append(answer["stopped"])
         known = Explanation(**answer["explanation"]) if answer["explanation"] else None
         left = answer.get("left", math.inf)
-        if mended is None or left <= 0.0 or not lacks_line(known):
+        if mended is None or left <= 0.0 or not lacks_edit(known):
             return known
         return self._with_edit(known, mended, left)
 

@@ -28,6 +28,7 @@ from twinalign.replay.data_pipeline import (
 )
 from twinalign.replay.mended_components import data_mended
 from twinalign.search.components import ComponentContext, Mended
+from twinalign.search.elements_apart import elements_apart
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
 
@@ -262,7 +263,7 @@ class _Split:
         if theirs.get("error"):
             evidence["error"] = theirs["error"]
         if places[0] in other:
-            evidence |= pixel_evidence(one[places[0]], other[places[0]])
+            evidence |= elements_apart(one[places[0]], other[places[0]])
             evidence |= self._pictures(name, one[places[0]], other[places[0]])
         return self._fault(explanation, evidence)
 
@@ -282,7 +283,7 @@ class _Split:
         with np.load(self._file("ref")) as one, np.load(self._file("paddle")) as other:
             last = [f"{key}.{len(ours) - 1}", f"{key}.{len(theirs) - 1}"]
             if last[0] in one and last[1] in other:
-                evidence |= pixel_evidence(one[last[0]], other[last[1]])
+                evidence |= elements_apart(one[last[0]], other[last[1]])
                 evidence |= self._pictures("result", one[last[0]], other[last[1]])
         return self._fault(explanation, evidence)
 
@@ -296,8 +297,9 @@ class _Split:
             evidence |= {"reference_values": sorted(one), "port_values": sorted(other)}
             return self._fault(None, evidence)
         name = wrong[0]
+        evidence["value"] = name
         explanation = self._samples_explained(name, differing)
-        evidence |= pixel_evidence(one[name], other[name]) | self._pictures(name, one[name], other[name])
+        evidence |= elements_apart(one[name], other[name]) | self._pictures(name, one[name], other[name])
         return self._fault(explanation, evidence)
 
     def _samples_explained(self, name: str, differing: Sequence[int]) -> Any:
@@ -340,21 +342,3 @@ def _step_at(steps: Mapping[str, Any], place: str) -> dict[str, Any]:
     """The step of `SAMPLE.IMAGE.STEP`; empty if the steps end before it."""
     key, _, number = place.rpartition(".")
     return dict(steps[key][int(number)]) if int(number) < len(steps[key]) else {}
-
-
-def pixel_evidence(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
-    """The first pixel that differs, both values, the share of pixels that differ and the largest difference."""
-    if one.shape != other.shape:
-        return {"shapes": {"reference": list(one.shape), "port": list(other.shape)}}
-    difference = np.abs(one.astype(np.float64) - other.astype(np.float64))
-    found = np.argwhere(difference > 0)
-    if not len(found):
-        return {}
-    first = tuple(int(i) for i in found[0])
-    return {
-        "first_difference": list(first),
-        "values": {"reference": float(one[first]), "port": float(other[first])},
-        "share_differing": len(found) / one.size,
-        "largest_difference": float(difference.max()),
-        "dtypes": {"reference": str(one.dtype), "port": str(other.dtype)},
-    }

@@ -124,10 +124,10 @@ class PortEdits:
     def is_open(self, fault: Fault) -> bool:
         """Whether a cause of a fault leaves open which line is wrong; one of a table does without an edit."""
         known = fault.explanation
-        lacks_edit = known is not None and "helper_edit" not in known.evidence and bool(self._constants(fault))
+        is_table = known is not None and "helper_edit" not in known.evidence and bool(self._constants(fault))
         # The line of a layer of paddle's own is the call that builds it, which is known.
         of_library = str(fault.evidence["paddle_class"]).startswith("paddle.")
-        return lacks_edit or (is_open(known) if of_library else lacks_line(known))
+        return is_table or (is_open(known) if of_library else lacks_line(known))
 
     def _constants(self, fault: Fault) -> list[str]:
         """The port's names of constant buffers that a wrong layer holds, which are not the reference's."""
@@ -242,6 +242,11 @@ def lacks_line(known: Explanation | None) -> bool:
     What a cause says is left out may be there, in another form with the same effect.
     """
     return is_open(known) or (known is not None and ("lines_of_port" not in known.evidence or _LEFT_OUT in known.text))
+
+
+def lacks_edit(known: Explanation | None) -> bool:
+    """Whether nothing says what to write in a line of the port, or no line is known."""
+    return lacks_line(known) or not (known is None or "helper_edit" in known.evidence or known.id.startswith(_LINE))
 
 
 def _exchanges(edit: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from twinalign.causes.metric.subject import explain_metric
 from twinalign.replay.mended_components import metric_mended
 from twinalign.replay.metric import PART, STAGE, differing, record_mended_metric, record_metric, results_of
 from twinalign.search.components import ComponentContext, Mended
+from twinalign.search.elements_apart import elements_apart
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
 from twinalign.stages.metric import VARIATIONS
@@ -105,4 +106,7 @@ def _evidence(wrong: list[str], results: Mapping[str, Mapping[str, np.ndarray]],
         }
         for name in wrong
     }
-    return {"values": values, "same": [n for n in results["ref"] if n not in wrong], "on_reference_outputs": isolated}
+    both = {name: [found[name] for found in results.values() if name in found] for name in wrong}
+    arrays = {name: elements_apart(*two) for name, two in both.items() if len(two) == 2 and two[0].size > 1}
+    same = [name for name in results["ref"] if name not in wrong]
+    return {"values": values, "arrays": arrays, "same": same, "on_reference_outputs": isolated}
