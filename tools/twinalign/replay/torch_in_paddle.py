@@ -104,7 +104,7 @@ class _Spelling(ast.NodeTransformer):
         if function.attr == "size" and len(given) == 1:
             return ast.Subscript(ast.Attribute(holder, "shape", ast.Load()), given[0], ast.Load())
         name = _FROM.get(function.attr, function.attr)
-        if name in _WITH_LISTS and not (given and isinstance(given[0], ast.List)):
+        if name in _WITH_LISTS and (len(given) != 1 or isinstance(given[0], ast.Starred)):  # else paddle takes it so
             given = [ast.List(given, ast.Load())]
         return ast.Call(ast.Attribute(holder, name, ast.Load()), given, named)
 
