@@ -105,11 +105,19 @@ def wrong_parts(
 
 
 def named_parts(codes: Sequence[Code], names: Collection[str]) -> Iterator[Root]:
-    """What functions compute under these names: as keywords, keys, attributes, or what calls of that name are given."""
+    """What functions compute under these names: as keywords, keys, attributes, or what calls of that name are given.
+
+    Of a function with such a name, it is what it returns, and what it calls for its effects, such as `set_value`.
+    """
     for code in codes:
+        is_named = last_part(code.name) in names
         for node in ast.walk(code.tree):
-            returned = isinstance(node, ast.Return) and last_part(code.name) in names
-            yield from ((code, one) for one in ([node] if returned else _under(node, names)))
+            is_result = is_named and (isinstance(node, ast.Return) or _is_effect(node))
+            yield from ((code, one) for one in ([node] if is_result else _under(node, names)))
+
+
+def _is_effect(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
 def kept_parts(codes: Sequence[Code], attributes: Set[str]) -> Iterator[Root]:

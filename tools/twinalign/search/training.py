@@ -214,10 +214,17 @@ def _mended(
         "longer": "" if plan else str(longer),
         "allowances": context.allowances,
         "plan": plan,
-        "first": {name: found["first_step"] for name, found in wrong.items()},
+        "first": _first_steps(wrong, reference),
     }
     found = Mended(training_mended, TRAINING, given, STAGE, "train")
     return found if plan else dataclasses.replace(found, prepare=recorded)
+
+
+def _first_steps(wrong: Mapping[str, Any], reference: Path) -> dict[str, int]:
+    """The step from which each curve is wrong; what a training measures at its end is wrong behind all of them."""
+    lengths = {name: len(curve) for name, curve in read_curves(reference)[0].items()}
+    steps = max(lengths.values(), default=0)
+    return {name: steps if lengths.get(name) == 1 else found["first_step"] for name, found in wrong.items()}
 
 
 def _begins_before_the_optimizer(wrong: Mapping[str, Any]) -> bool:
