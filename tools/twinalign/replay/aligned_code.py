@@ -10,7 +10,7 @@ from typing import Any
 from twinalign.replay.code_text import AS_WRITTEN, LONGEST, shortened
 from twinalign.replay.constants import differ, plain_values
 from twinalign.replay.likeness import partners_in_order, words_of
-from twinalign.replay.opened_blocks import header, inner, opened
+from twinalign.replay.opened_blocks import header, inner, loop_like, opened
 
 LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
@@ -350,6 +350,7 @@ def _aligned(
 
 
 def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[Difference]:
+    old, new = loop_like(old, new), loop_like(new, old)
     fields = [field for field in _FIELDS if getattr(old, field, None) or getattr(new, field, None)]
     if type(old) is not type(new) or not fields or new is not inner(new) or _is_given_others(old, new):
         yield Difference(theirs, ours, (id(old), "instead"), old, new)

@@ -6,6 +6,8 @@ Their statements stand beside the other side's, one by one. One of the port's ke
 import ast
 from collections.abc import Sequence
 
+from twinalign.replay.likeness import ratio, words_of
+
 _INNER = "_inner"
 """Attribute of a block around a single statement: that statement."""
 _ENDING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -67,3 +69,16 @@ def _with_body(block: ast.With | ast.If, body: list[ast.stmt]) -> ast.stmt:
     if isinstance(block, ast.If):
         return ast.If(block.test, body, [])
     return ast.With(block.items, body)
+
+
+def loop_like(loop: ast.stmt, other: ast.stmt) -> ast.stmt:
+    """The loop inside of another, such as that of a group's parameters, if one loop of the other side is like it."""
+    if not isinstance(loop, ast.For) or not isinstance(other, ast.For):
+        return loop
+    inside, others = ([one for one in body if isinstance(one, ast.For)] for body in (loop.body, other.body))
+    if len(inside) != 1 or others:
+        return loop
+    wanted, own, words = (
+        [word for one in body for word in words_of(one)] for body in (other.body, loop.body, inside[0].body)
+    )
+    return inside[0] if ratio(words, wanted) > ratio(own, wanted) else loop
