@@ -134,7 +134,7 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str, *us
         own = None if name in ("real", "imag") else getattr(torch.Tensor, name, None)  # in paddle these are called
         return functools.partial(call, name, value) if callable(own) or own is None else getattr(value, name)
     if isinstance(value, torch.optim.Optimizer):
-        return _OF_OPTIMIZERS[name](value) if name in _OF_OPTIMIZERS else getattr(value, name)
+        return _OF_OPTIMIZERS[name](value) if name in _OF_OPTIMIZERS else getattr(value, name, *usual)
     if isinstance(value, torch.nn.Linear) and name == "weight":
         return value.weight.t()
     if isinstance(value, torch.nn.Module) and name in _OF_LAYERS:
