@@ -37,7 +37,7 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     found += dict.fromkeys([*of_layers, *(allowance for kernel, allowance in _KERNELS if kernel in kernels)])
     if stage == "backward":
         found += ["paddle_optimizer_scalars", "paddle_adam_second_moment", "paddle_adam_bias_correction"]
-    if stage in ("loss", "backward"):
+    if stage in ("metric", "loss", "backward"):
         found.append("paddle_long_sums")
     if stage == "forward" and momenta:  # one batch, of which the running mean takes a share
         mean = KNOWN_ALLOWANCES["paddle_batch_norm_mean"]

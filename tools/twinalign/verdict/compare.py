@@ -198,7 +198,7 @@ def _wrong(comparison: Comparison) -> list[TensorVerdict]:
 def _by_rounded_batches(comparison: Comparison, recordings: StageRecordings) -> set[str]:
     """Tensors whose float64 runs differ only as batches make them differ that each side has rounded to float32."""
     most = _OF_BATCHES * recordings.batches_rounded_by()
-    apart = ((tensor.name, tensor.fp64_rel) for tensor in _wrong(comparison))
+    apart = ((one.name, one.fp64_rel) for one in _wrong(comparison) if (one.fp64_ratio or 0.0) > 1.0)
     return {name for name, size in apart if size is not None and size <= most} if most > 0 else set()
 
 
