@@ -1,7 +1,7 @@
 """Records the first steps of a training in float64, on one side."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from twinalign.verdict import KNOWN_ALLOWANCES
 from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.call_order import port_in_order
+from twinalign.verdict.rates_elsewhere import are_rates, factor_of_rates
 from twinalign.verdict.unseen_curves import unseen_curves
 
 STAGE = "train"
@@ -179,7 +180,14 @@ def wrong_among(reference: Curves, moved: Curves, port: Curves, allowances: Iter
             "port": ours[first : first + _SHOWN].tolist(),
         }
     unseen, _ = unseen_curves(reference, port)
-    return {} if found.keys() <= unseen else found
+    return {} if found.keys() <= unseen or _keeps_rates_elsewhere(found, reference, port) else found
+
+
+def _keeps_rates_elsewhere(wrong: Collection[str], reference: Curves, port: Curves) -> bool:
+    """Whether nothing but the rates differs, by one factor, while the weights are the same."""
+    is_seen = any(name.startswith(WEIGHT_NORM) for name in reference)
+    both = ((side.get(name, np.zeros(0)) for side in (reference, port)) for name in wrong)
+    return is_seen and are_rates(wrong) and all(factor_of_rates(*rates) is not None for rates in both)
 
 
 def _constants(name: str) -> float:

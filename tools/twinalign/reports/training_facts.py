@@ -42,7 +42,7 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
         yield from _of_swaps(swaps)
     for side, speed in found.get("throughput", {}).items():
         if speed["images_a_second"]:
-            yield f"{side}: {figure(speed['images_a_second'])} images a second"
+            yield f"{side}: {figure(speed['images_a_second'])} samples a second"
 
 
 def _of_swaps(swaps: Mapping[str, Any]) -> Iterator[str]:

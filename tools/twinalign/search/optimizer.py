@@ -27,6 +27,7 @@ from twinalign.replay.optimizer import (
 from twinalign.search.components import ComponentContext, Mended
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
+from twinalign.verdict.rates_elsewhere import factor_of_rates
 
 OPTIMIZER = "optimizer"
 SCHEDULE = "schedule"
@@ -39,33 +40,46 @@ def locate_optimizer(context: ComponentContext) -> list[Fault]:
         return []
     weights = context.weights[STAGE]
     found = {side: process.call(record_schedule, weights=weights[side]) for side, process in context.processes.items()}
-    factor = _wrong_factor(found)
-    wrong_group = _factor_of_one_group(context, found)
+    factor, off = _wrong_factor(found), _off_by(found) if context.gradients else None
+    wrong_group = None
+    if off is not None:
+        arrays, _, taken = _taken_steps(context, off)
+        differing = differing_quantities(arrays["ref"], arrays["paddle"])
+        if not differing:  # the port has the rest of the rate elsewhere, such as inside of its step
+            return _locate_schedule(context, _with_right_rates(found), False)
+        wrong_group = _factor_of_one_group(found, off, differing, taken["paddle"]["parameters"])
     if wrong_group is not None:
-        factor = wrong_group
-        found["paddle"]["values"] = {
-            **found["paddle"]["values"],
-            "learning_rate": found["ref"]["values"]["learning_rate"],
-        }
+        factor, found = wrong_group, _with_right_rates(found)
     faults = _locate_schedule(context, found, wrong_group is None and factor == 1.0)
     return faults + (_locate_steps(context, factor) if context.gradients else [])
 
 
-def _factor_of_one_group(context: ComponentContext, found: dict[str, Any]) -> float | None:
+def _off_by(found: Mapping[str, Any]) -> float | None:
+    """What the port's rates are the reference's times, in all steps that both answer for; as `factor_of_rates`."""
+    theirs, ours = (found[side]["values"].get("learning_rate", []) for side in SIDES)
+    steps = min(len(theirs), len(ours))
+    return factor_of_rates(theirs[:steps], ours[:steps])
+
+
+def _with_right_rates(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was recorded, the port's with the reference's rates."""
+    right = {"learning_rate": found["ref"]["values"]["learning_rate"]}
+    return {**found, "paddle": {**found["paddle"], "values": {**found["paddle"]["values"], **right}}}
+
+
+def _factor_of_one_group(
+    found: Mapping[str, Any], off: float, differing: Mapping[str, float], parameters: Sequence[str]
+) -> float | None:
     """By how much the rate of the port's first group is off where the rates of others are right; else None.
 
     Then the factor of this group is wrong and not the rate that all groups multiply.
+
+    Args:
+        off: of `_off_by`.
+        differing: what differs after steps at rates that are off by that.
     """
-    rates = {side: found[side]["values"].get("learning_rate", []) for side in SIDES}
-    both = [(one, other) for one, other in zip(rates["ref"], rates["paddle"], strict=False) if one]
-    if not context.gradients or not both or found["paddle"]["factor"] == 1.0:
-        return None
-    off = both[0][1] / both[0][0]
-    if abs(off - 1.0) <= RATE_TOLERANCE or any(abs(b - off * a) > RATE_TOLERANCE * abs(b) for a, b in both):
-        return None
-    arrays, _, taken = _taken_steps(context, off)
-    wrong = {key.split(".", 2)[2] for key in differing_quantities(arrays["ref"], arrays["paddle"]) if ".update." in key}
-    return off if set(taken["paddle"]["parameters"]) - wrong else None
+    wrong = {key.split(".", 2)[2] for key in differing if ".update." in key}
+    return off if found["paddle"]["factor"] != 1.0 and set(parameters) - wrong else None
 
 
 def _wrong_factor(found: dict[str, Any]) -> float:

@@ -23,6 +23,7 @@ from twinalign.verdict.file_comparison import PathLike, compare_bare_files, comp
 from twinalign.verdict.kept_state import without, without_lone_state
 from twinalign.verdict.metric_elsewhere import apart_elsewhere
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
+from twinalign.verdict.rates_elsewhere import excuse_rates
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.stage_recordings import StageRecordings, described_samples, different_inputs
 from twinalign.verdict.structure import give_one_type
@@ -151,7 +152,9 @@ def _compare_rank(
 
         high, other = (recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES)
         named = allowances_for(stage, recordings.metadata("paddle"), description)
-        return compare_training(reference, reproduced, high, other, dtype, named)
+        training = compare_training(reference, reproduced, high, other, dtype, named)
+        excuse_rates(training, reference, reproduced)
+        return training
     high_of = SIDES if dtype != "float64" else ()
     comparison = _compare_tensors(stage, recordings, description, high_of, known_rounding)
     comparison.notes += _notes_on_outputs(recordings)
@@ -178,6 +181,7 @@ def _compare_rank(
         else:  # what else is wrong says nothing against these
             judged = {tensor.name: tensor for tensor in in_float32.tensors if tensor.name in excused}
             comparison.tensors = [judged.get(tensor.name, tensor) for tensor in comparison.tensors]
+    excuse_rates(comparison, reference, reproduced)
     if comparison.verdict == ALIGNED:
         theirs, ours = (recordings.metadata_of(side, "float64") for side in SIDES)
         by = recordings.batches_rounded_by()
