@@ -13,7 +13,7 @@ import pytest
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
-from twinalign.replay.helper_edits import Edit
+from twinalign.replay.helper_edits import Edit, HelperEdit
 from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits
 from twinalign.replay.running_functions import Ran, functions_of, nodes_that_ran
 from twinalign.replay.slices import distances, named_parts
@@ -116,6 +116,22 @@ def test_within_an_expression_that_fits_a_smaller_one_is_found() -> None:
     found = fitting_edit([large, beside, small], lambda edit: fits.get(id(edit), Fit.NOTHING), 20.0)
     assert found["edit"] == {"before": "x.mean()", "after": "x.mean(axis=0)"}
     assert found["lines_of_port"] == [("port_under_edit.py", 3, 3)]
+
+
+def test_an_edit_that_says_less_than_the_reference_does_not_take_its_place() -> None:
+    port = module("def recall(hits, gains, k):\n    return (hits.sum(1) / k).mean()\n")
+    (code,) = functions_of(lambda: port.recall(np.ones((2, 3)), np.eye(2), 3), "paddle")
+    (call,) = [node.value for node in code.nodes if isinstance(node, ast.Return)]
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Attribute)
+    ratio = call.func.value
+    assert isinstance(ratio, ast.BinOp)
+    of_reference = ast.parse("hits.sum(1) / gains.sum(1)", mode="eval").body
+    graft = Graft(code, ratio, ast.copy_location(of_reference, ratio))
+    less = HelperEdit(code, ratio, ratio.left)  # as right where all gains are one
+    as_much = HelperEdit(code, ratio.right, ast.copy_location(of_reference.right, ratio.right))  # type: ignore[attr-defined]
+    assert fitting_edit([graft, less], lambda edit: Fit.ALL, 20.0)["made"] is graft
+    assert fitting_edit([graft, less, as_much], lambda edit: Fit.ALL, 20.0)["made"] is as_much
 
 
 def test_no_edit_leaves_a_statement_without_an_effect_or_moves_other_code() -> None:

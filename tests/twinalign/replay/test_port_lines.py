@@ -55,6 +55,32 @@ def test_a_name_that_the_port_has_assigned_anew_is_not_the_references_parameter(
     assert last.reads_other_values is reads
 
 
+GROUPS = """
+def step(self):
+    for group in self.groups:
+        rate = group["lr"]
+        for p in group["params"]:
+            kept = self.state[p]
+            kept["m"] = self.beta * kept["m"] + p.grad
+            p.sub_(rate * kept["m"])
+"""
+ALL_AT_ONCE = """
+def step(self):
+    for p in self.parameters:
+        kept = self.state[p]
+        kept["m"] = self.beta * kept["m"] - p.grad
+        p.sub_(self.rate * kept["m"])
+"""
+
+
+@pytest.mark.parametrize(("reference", "port"), [(GROUPS, ALL_AT_ONCE), (ALL_AT_ONCE, GROUPS)])
+def test_a_loop_of_parameters_is_compared_with_that_inside_of_the_loop_of_groups(reference: str, port: str) -> None:
+    found = [one.lines[0] for one in _lines(reference, port)]
+    pairs = {(ast.unparse(one.old), ast.unparse(one.new)) for one in found if one.old and one.new}
+    with_sign = {f"kept['m'] = self.beta * kept['m'] {sign} p.grad" for sign in "+-"}
+    assert any(set(pair) == with_sign for pair in pairs), pairs
+
+
 @pytest.mark.parametrize(
     ("port", "keeps"),
     [

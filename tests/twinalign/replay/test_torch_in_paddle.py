@@ -20,6 +20,9 @@ from twinalign.replay.torch_in_paddle import in_paddle  # noqa: E402
         ("x.max(dim=0).values", "x.max(axis=0)"),
         ("x.sort(dim=1).indices", "x.argsort(axis=1)"),
         ("torch.topk(x, 2).indices", "paddle.topk(x, 2)[1]"),
+        ("x.reshape(x.shape[::-1])", "x.reshape(x.shape[::-1])"),
+        ("x.view(k, -1)", "x.reshape([k, -1])"),
+        ("x.expand(*(k, 4, 3))", "x.expand([*(k, 4, 3)])"),
         (
             "torch.triu(torch.ones(k, 3, dtype=torch.float32), 1)",
             "paddle.triu(paddle.ones([k, 3], dtype=paddle.float32), 1)",

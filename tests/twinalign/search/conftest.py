@@ -39,8 +39,8 @@ def _nothing_proven() -> None:
 @pytest.fixture(autouse=True)
 def _names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a cause has a name, its line is sought for two seconds more, which tests of `runs` ask about."""
-    for module in (components, edits_of_port):
-        monkeypatch.setattr(module, "lacks_line", edits_of_port.is_open)
+    monkeypatch.setattr(edits_of_port, "lacks_line", edits_of_port.is_open)
+    monkeypatch.setattr(components, "lacks_edit", edits_of_port.is_open)
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""Code with an edit in it may compute, wait, or start processes without end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+
+from twinalign.replay import guarded as module
+from twinalign.replay.guarded import guarded
+
+
+def _wait() -> None:
+    time.sleep(60)
+
+
+def test_what_waits_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAITED", 0.2)
+    with pytest.raises(TimeoutError), guarded(0.01):
+        _wait()
+
+
+def test_a_block_inside_of_another_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAITED", 0.2)
+    with pytest.raises(TimeoutError), guarded(0.01), guarded(60.0):
+        _wait()
+
+
+def test_a_loader_of_hundreds_of_workers_starts_a_few_and_leaves_none() -> None:
+    started: list[int] = []
+
+    def load() -> None:
+        for number in range(600):
+            multiprocessing.get_context("fork").Process(target=_wait, daemon=True).start()
+            started.append(number)
+
+    with pytest.raises(BlockingIOError, match="too many processes"), guarded(5.0):
+        load()
+    assert 0 < len(started) <= 16
+    for child in multiprocessing.active_children():
+        child.join(5)
+    assert multiprocessing.active_children() == []
+
+
+def test_processes_of_before_stay_and_can_be_started_behind_it() -> None:
+    child = multiprocessing.get_context("fork").Process(target=_wait, daemon=True)
+    child.start()
+    with guarded(5.0):
+        pass
+    assert child.is_alive()
+    child.kill()
+    assert os.fork.__name__ == "fork"
