@@ -134,6 +134,14 @@ def test_an_edit_that_says_less_than_the_reference_does_not_take_its_place() -> 
     assert fitting_edit([graft, less, as_much], lambda edit: Fit.ALL, 20.0)["made"] is as_much
 
 
+def test_a_gradient_is_stopped_where_the_reference_stops_it_before_all_callers() -> None:
+    port = module("def inner(a, b):\n    return abs(a) * b\n\ndef outer(a, b):\n    return {'loss': inner(a, b)}\n")
+    codes = functions_of(lambda: port.outer(1.0, 2.0), "paddle")
+    theirs = [ast.parse("def deep(a, b):\n    return abs(a).detach() * b")]
+    first = next(iter(ordered_edits(codes, theirs, {}, of_gradients=True)))
+    assert "`abs(a)` in place of `abs(a).detach()`, line 2" in first.text
+
+
 def test_no_edit_leaves_a_statement_without_an_effect_or_moves_other_code() -> None:
     port = module(IN_PLACE)
     (code,) = functions_of(lambda: port.updated([1.0], 2.0), "paddle")

@@ -68,3 +68,13 @@ def test_a_decay_that_nobody_writes_or_of_running_means_explains_nothing() -> No
     (found,) = compare_weights(*sides, rates)
     assert (found.kind, found.wrong, found.decay) == ("net: running means", True, None)
     assert "paddle lists running statistics among the parameters" in found.verdict().reason
+
+
+def test_weights_that_are_shifted_by_other_shares_have_not_decayed() -> None:
+    rng, rates = np.random.default_rng(0), np.full(100, 2e-3)
+    other = trained(rng)
+    for number in range(6):  # as where an average of the weights lags behind
+        other[f"net.norm{number}.weight"] = other[f"net.norm{number}.weight"] * np.exp(0.004 * 2.0**number)
+    (found,) = (kind for kind in compare_weights(trained(rng), other, trained(rng), rates) if kind.wrong)
+    assert found.decay is None
+    assert "weight decay" not in found.verdict().reason

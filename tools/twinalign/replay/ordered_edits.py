@@ -16,7 +16,7 @@ from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import LONGEST, guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
-from twinalign.replay.likeness import own_words
+from twinalign.replay.likeness import own_words, words_of
 from twinalign.replay.module_constants import ConstantEdit
 from twinalign.replay.noted_expressions import in_scope
 from twinalign.replay.rebuilt_code import compiled, running
@@ -144,7 +144,7 @@ def ordered_edits(
         delays: by how many steps farther a function counts as being, but for what is on this side alone.
         ran: what the run has shown; of what did not run, there are no edits.
     """
-    nodes = nodes_that_ran(codes, ran.lines) if ran is not None else None
+    nodes, reads_as_theirs = nodes_that_ran(codes, ran.lines) if ran is not None else None, _reading_as(theirs)
 
     def distance_of(code: Code, node: ast.AST) -> int:
         return far.get(id(node), FAR) + (0 if id(node) in code.of_one_side else delays(code))
@@ -152,7 +152,7 @@ def ordered_edits(
     def cost(edit: HelperEdit, rank: int, lost: int) -> float:
         distance = distance_of(edit.code, edit.old)
         if of_gradients and _stops(edit.new) != _stops(edit.old):  # there are few that stop less
-            return distance if _stops(edit.new) > _stops(edit.old) else -1
+            return distance - 2 * FAR * reads_as_theirs(edit) if _stops(edit.new) > _stops(edit.old) else -1
         file, begin, end = edit.lines_of_port[0]
         is_right = any(Path(one).name == file and first <= begin and end <= last for one, first, last in right)
         unlike = _is_unlike(edit) or (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute))
@@ -236,6 +236,21 @@ def _says_less(edit: Edit, found: Edit | None) -> bool:
 def _keeps(edit: HelperEdit) -> bool:
     """Whether what is there stays inside of something else, as in bounds that most values are within."""
     return any(one is edit.old for one in ast.walk(edit.new))
+
+
+def _reading_as(theirs: Sequence[ast.AST]) -> Callable[[HelperEdit], bool]:
+    """Whether the statement around an edit has the words of one of the reference's with it."""
+    known = {tuple(words_of(one)) for tree in theirs for one in _simple_statements(tree)}
+
+    def tells(edit: HelperEdit) -> bool:
+        around = (one for one in _simple_statements(edit.code.tree) if any(n is edit.old for n in ast.walk(one)))
+        return any(tuple(words_of(edit.within(one))) in known for one in around)
+
+    return tells
+
+
+def _simple_statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    return (one for one in ast.walk(tree) if isinstance(one, ast.stmt) and not hasattr(one, "body"))
 
 
 def _stops(node: ast.AST) -> int:

@@ -22,6 +22,7 @@ _SHOWN = 6
 _SHORT = 60
 """Steps of a training that float64 may repeat as a whole."""
 _RUNNING_MEANS = "running means"
+_ALIKE = 0.25
 _LARGEST_DECAY = 1.0
 """A larger weight decay is nobody's recipe: something else has made the shift."""
 
@@ -39,8 +40,8 @@ class KindOfWeights(JsonFields):
     wrong: bool
     """Whether the scatter does not explain the shift."""
     decay: float | None
-    """Weight decay that would make the shift if only one side had it; None if learning rates are unknown, and for
-    running means, which do not decay."""
+    """Weight decay that would make the shift if only one side had it; None if learning rates are unknown, if tensors
+    are shifted by other shares, and for running means, which do not decay."""
 
     def verdict(self, suffix: str = "") -> TensorVerdict:
         """A row among the tensors of the stage."""
@@ -83,7 +84,8 @@ def compare_weights(
         one_way = bool((np.sign(logs[0]) == np.sign(shift)).mean() > 0.8)
         wrong = one_way and abs(shift) > max(_FACTOR * scatter, _SMALLEST_SHIFT)
         total = float(rates.sum()) if rates is not None and np.isfinite(rates).all() else 0.0
-        decays = total > 0 and not kind.endswith(_RUNNING_MEANS)
+        is_alike = float(np.median(np.abs(logs[0] - shift))) <= _ALIKE * abs(shift)  # decay shrinks all by one share
+        decays = total > 0 and not kind.endswith(_RUNNING_MEANS) and is_alike
         found.append(KindOfWeights(kind, tuple(usable), shift, scatter, wrong, -shift / total if decays else None))
     return found
 
