@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from twinalign.patching import replaced
@@ -86,8 +86,21 @@ def _few_processes() -> Iterator[None]:
         try:
             yield
         finally:
-            for child in set(multiprocessing.active_children()) - before:
-                child.kill()
+            _kill(set(multiprocessing.active_children()) - before)
+
+
+def _kill(children: Collection[Any]) -> None:
+    """Kill processes that are left, unseen by paddle, which ends this one if a loader's worker is killed."""
+    if not children:
+        return
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if is_main else None
+    for child in children:
+        child.kill()
+    for child in children:
+        child.join()
+    if is_main:
+        signal.signal(signal.SIGCHLD, handler)
 
 
 def bounded(function: Callable[[], Any], seconds: float) -> Callable[[], Any]:
