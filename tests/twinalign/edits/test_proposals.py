@@ -325,6 +325,18 @@ def test_plain_python_is_to_be_written_without_an_edit_that_was_tried(port, refe
     assert suggestion(fault) == f"in layer, near port.py:7: {said or as_there}"
 
 
+def test_which_of_two_like_parts_of_a_line_is_meant_is_said(tmp_path):
+    line = "    weight = min(snr, gamma) / snr"
+    (tmp_path / "port.py").write_text(f"{line}\n")
+    said = "a line of the port computes something else"
+    text = f"{said}: `snr` in place of `snr + 1`, line 1 of port.py and line 9 of net.py"
+    fault = fault_of("line_of_port", "", [], {}, "Block")
+    fault["explanation"] |= {"text": text, "evidence": {"lines_of_port": [[str(tmp_path / "port.py"), 1, 1]]}}
+    edit = {"file": str(tmp_path / "port.py"), "line": 1, "before": "snr", "after": "(snr + 1)", "likely": False}
+    fault["reference_edits"] = [{**edit, "span": [1, line.rindex("snr"), 1, len(line)]}]
+    assert suggestion(fault).endswith("write `(snr + 1)` in place of `snr` (the second of 2 in that line)")
+
+
 def test_a_statement_is_to_be_written_where_the_reference_has_it():
     fault = fault_of("line_of_port", "", [], {}, "Block")
     said = "`p = x.mean()` stands behind `x = self.norm(x)`, in the reference before it, line 7 of port.py and line 9"

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import linecache
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from twinalign.replay.likeness import own_words
 _SHOWN_LINES = 4
 _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
 """Causes whose sentence quotes the code of both sides and names the lines."""
+_ORDINALS = "first", "second", "third", "fourth"
 _QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 _CONSTANT = re.compile(r"where `(\w+)` is `[^`]+` in place of `([^`]+)`")
 _PAIRS = ("max", "min", "median", "sort")
@@ -167,7 +169,8 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
             before, after = (_parsed(edit[key]) for key in ("before", "after"))
             fits = edit.get("runs", True) and _place_of(edit) in wrong
             if fits and _is_exchange(before, after, port, reference):
-                written.append(f"write {_in_one_line(edit['after'])} in place of {_in_one_line(edit['before'])}")
+                said = f"write {_in_one_line(edit['after'])} in place of {_in_one_line(edit['before'])}"
+                written.append(said + _which_of_line(edit))
                 break
     if written and len(written) == len(_QUOTED.findall(text)):  # a part of what belongs together would break the port
         return " and ".join(written)
@@ -183,6 +186,14 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
         return f"write in {same[2]} what gives in paddle what `{same[1]}` gives in torch"
     said = _as_these({line for two in _LINES_OF_REFERENCE.findall(text) for line in two if line})
     return f"{said}: `{pairs[0][1]}`" if said and len(pairs) == 1 and _LONE not in text else said
+
+
+def _which_of_line(edit: Mapping[str, Any]) -> str:
+    """Which one of a line is meant, if what is to be replaced stands there more than once."""
+    line, column = linecache.getline(str(edit["file"]), edit["line"]), edit.get("span", (0, -1))[1]
+    places = [found.start() for found in re.finditer(rf"(?<![\w.]){re.escape(edit['before'])}(?!\w)", line)]
+    at = places.index(column) if column in places else len(_ORDINALS)
+    return f" (the {_ORDINALS[at]} of {len(places)} in that line)" if len(places) > 1 and at < len(_ORDINALS) else ""
 
 
 def _as_these(lines: Iterable[str]) -> str:
