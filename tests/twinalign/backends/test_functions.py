@@ -328,6 +328,22 @@ def test_gradients_are_listed_until_they_are_cleared(backend: Backend) -> None:
     assert list(backend.gradient_items(model)) == []
 
 
+def test_groups_that_join_later_are_held(backend: Backend) -> None:
+    first, *later = backend.named_parameters(small_model(backend)).values()
+    groups = [{"params": [first]}]
+    if backend.FRAMEWORK == "torch":
+        import torch
+
+        optimizer: Any = torch.optim.SGD(groups, 0.1)
+        optimizer.add_param_group({"params": later})
+    else:
+        import paddle
+
+        optimizer = paddle.optimizer.SGD(0.1, parameters=groups)
+        optimizer._add_param_group({"params": later, "weight_decay": None, "grad_clip": None})
+    assert [id(p) for p in backend.held_parameters(optimizer)] == [id(p) for p in (first, *later)]
+
+
 def test_an_optimizer_steps_at_the_rate_that_is_set(backend: Backend) -> None:
     model = small_model(backend)
     optimizer = adam(backend, model)

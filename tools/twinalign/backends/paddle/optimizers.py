@@ -14,7 +14,7 @@ _AVERAGES_OF_ADAMAX = {"moment": "moment1", "inf_norm": "infinity_norm"}
 
 
 def held_parameters(optimizer: Any) -> list[Any]:
-    given = optimizer._parameter_list or []
+    given = getattr(optimizer, "_param_groups", None) or optimizer._parameter_list or []  # groups may be added later
     return [p for item in given for p in (item["params"] if isinstance(item, dict) else [item])]
 
 
