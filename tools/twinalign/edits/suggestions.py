@@ -52,6 +52,10 @@ _REMEDIES = {
         "give the layer the mode that it has in the reference: the port calls train() or eval() of a part of the model "
         "that it is in, or leaves that out"
     ),
+    "smooth_l1_form": (
+        "paddle's smooth_l1_loss is torch's huber_loss; for torch's smooth_l1_loss write is_huber=False, or divide by "
+        "delta; delta is torch's beta"
+    ),
     "recurrent_batch_first": (
         "paddle's recurrent layers take the batch first, as torch's do with batch_first=True, and time first with "
         "time_major=True: give the layer the setting and the layout that the reference's has"
