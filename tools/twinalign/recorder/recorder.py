@@ -203,8 +203,7 @@ class Recorder(RecordingPlan):
 
     @contextlib.contextmanager
     def closing_on_error(self, threads: Sequence[threading.Thread] = ()) -> Iterator[None]:
-        """Close the processes if the block fails or is interrupted, so that no thread goes on waiting for them."""
-        # A request that went on could take the next run's answer.
+        """Close the processes if the block fails: a request that went on could take the next run's answer."""
         try:
             yield
         except BaseException:
