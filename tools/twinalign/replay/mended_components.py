@@ -23,7 +23,6 @@ from twinalign.files.curve_names import BUFFER_NORM, EMA_DISTANCE, GRADIENT_NORM
 from twinalign.files.recordings import Recording
 from twinalign.replay import data_pipeline, metric, optimizer, training
 from twinalign.replay.aligned_code import Code
-from twinalign.replay.exchanged_choices import other_choices
 from twinalign.replay.fitted_schedules import other_schedules
 from twinalign.replay.grafts import grafts
 from twinalign.replay.guarded import LONGEST
@@ -33,6 +32,7 @@ from twinalign.replay.noted_functions import unnoted
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.observed import CONSTANTS, observed
 from twinalign.replay.ordered_edits import Fit, answer_of, edited, in_turn, ordered_edits, parsed_at
+from twinalign.replay.parameter_groups import other_groups
 from twinalign.replay.places_of_edits import Unit, found_anyhow
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import PortTraining
@@ -207,7 +207,7 @@ def training_mended(
             found = found or one.wrong()
         return found
 
-    component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE), likely=other_choices)
+    component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE), likely=other_groups)
     if LEARNING_RATE in first and (rates := runs[0].right.get(LEARNING_RATE)) is not None:
 
         def trained(used: Callable[[], None]) -> None:
@@ -371,5 +371,5 @@ def steps_mended(
     here, elsewhere = (functools.partial(wrong, Recording.load(Path(file)).arrays, sizes) for file, sizes in pairs)
     made_by = [{*_MADE_BY[WEIGHT_NORM], *_MADE_BY[GRADIENT_NORM]}]
     of_schedule = optimizer.of_schedule_alone(worker, weights)
-    component = Component(worker, here, here, made_by, of_schedule, elsewhere=elsewhere, likely=other_choices)
+    component = Component(worker, here, here, made_by, of_schedule, elsewhere=elsewhere, likely=other_groups)
     return component.mended(theirs, seconds)

@@ -241,7 +241,9 @@ def lacks_line(known: Explanation | None) -> bool:
 
     What a cause says is left out may be there, in another form with the same effect.
     """
-    return is_open(known) or (known is not None and ("lines_of_port" not in known.evidence or _LEFT_OUT in known.text))
+    return is_open(known) or (
+        known is not None and (not known.evidence.get("lines_of_port") or _LEFT_OUT in known.text)
+    )
 
 
 def lacks_edit(known: Explanation | None) -> bool:

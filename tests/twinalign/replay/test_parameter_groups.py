@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from twinalign.replay.aligned_code import parsed
-from twinalign.replay.exchanged_choices import other_choices
+from twinalign.replay.parameter_groups import other_choices, other_groups
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,22 @@ def test_the_references_condition_and_its_opposite_are_tried(port: str, referenc
     assert code is not None
     found = list(other_choices([code], [ast.parse(reference)]))
     assert [ast.unparse(one.new) for one in found] == wanted
+
+
+def test_a_group_gets_the_settings_that_the_reference_gives_it() -> None:
+    code = parsed(
+        "def make(a, b):\n    return SGD([{'params': a}, {'params': b, 'weight_decay': 0.1}])",
+        "port.py",
+        1,
+        "make",
+        "paddle",
+    )
+    reference = "def make(a, b, size=64):\n    for group in optimizer.param_groups[1:]:\n        group['lr'] *= 0.3"
+    assert code is not None
+    found = [ast.unparse(one.new) for one in other_groups([code], [ast.parse(reference)])]
+    assert found == [
+        "{'params': a, 'learning_rate': 0.3}",
+        "{'params': b, 'weight_decay': 0.1, 'learning_rate': 0.3}",
+        "{'params': a, 'weight_decay': 0.3}",
+        "{'params': b, 'weight_decay': 0.3}",
+    ]

@@ -1,19 +1,54 @@
-"""Conditions that choose parameters, with those of the reference in their place.
+"""Parameter groups as the reference has them: conditions that choose parameters, and settings of a group.
 
 Which parameters decay, or belong to a group, is chosen by one condition, and that is where a port goes wrong: torch's
-names say `bias` and `norm`, paddle's do not.
+names say `bias` and `norm`, paddle's do not. What the reference says in a loop over groups, paddle has as a setting.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.helper_edits import HelperEdit
+from twinalign.replay.likeness import words_of
+from twinalign.replay.small_edits import numbers_in
 
 _MOST = 40
+_SETTINGS = "learning_rate", "weight_decay"
+_OF_GROUPS = frozenset(("params", "param_groups", "lr", "weight_decay"))
+_STATEMENTS = ast.Assign | ast.AugAssign | ast.Return | ast.Expr
+
+
+def other_groups(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> Iterator[HelperEdit]:
+    """Edits of the conditions, then of the settings of each group that is written as `{"params": …}`."""
+    yield from other_choices(codes, theirs)
+    settings = (one for tree in theirs for one in ast.walk(tree) if isinstance(one, _STATEMENTS) and _sets(one))
+    numbers = dict.fromkeys(numbers_in([node for one in settings for node in ast.walk(one)]))
+    groups = [(code, node) for code in codes for node in code.nodes if isinstance(node, ast.Dict) and _is_group(node)]
+    found = itertools.product(_SETTINGS, groups, numbers)
+    for name, (code, group), number in itertools.islice(found, _MOST):
+        pairs = [(key, value) for key, value in zip(group.keys, group.values, strict=True) if _named(key) != name]
+        keys, values = zip(*pairs, (ast.Constant(name), ast.Constant(number)), strict=True)
+        new = ast.Dict(list(keys), list(values))
+        if ast.dump(new) != ast.dump(group):
+            yield HelperEdit(code, group, ast.fix_missing_locations(ast.copy_location(new, group)))
+
+
+def _sets(statement: ast.stmt) -> bool:
+    """Whether a statement of the reference names groups or their settings."""
+    return not _OF_GROUPS.isdisjoint(words_of(statement))
+
+
+def _is_group(node: ast.Dict) -> bool:
+    return "params" in map(_named, node.keys)
+
+
+def _named(key: ast.expr | None) -> Any:
+    return key.value if isinstance(key, ast.Constant) else None
 
 
 def other_choices(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> Iterator[HelperEdit]:
