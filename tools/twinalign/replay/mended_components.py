@@ -50,6 +50,8 @@ _MADE_BY = {
 }
 """Curve of a training → names under which code says what it shows; what follows from others comes behind them."""
 _LATE = FAR
+_OF_LIKELY = 0.3
+"""Share of the time for edits that are likely whatever the code is."""
 _SIDE = "framework"
 """Parameter of a case's methods that asks for a side."""
 _NUMBER = "", "number of samples"
@@ -116,7 +118,7 @@ class Component:
                 return (edit for edit in found if not _asks_for_side(edit))
 
             known = reversed(kept_edits(self.worker))  # which have mended another part
-            found = _first(itertools.chain(known, self.likely(codes, trees)), fit)
+            found = _first(itertools.chain(known, self.likely(codes, trees)), fit, _OF_LIKELY * seconds)
             return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds))
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
@@ -160,9 +162,11 @@ class Component:
         return Fit.NOTHING if left <= before else Fit.BROKEN
 
 
-def _first(edits: Iterable[Edit], fit: Callable[[Edit], Fit]) -> dict[str, Any]:
-    """What `answer_of` has of the first edit with which all is right."""
-    return next((answer_of(one, Fit.ALL) for one in edits if fit(one) is Fit.ALL), {})
+def _first(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: float) -> dict[str, Any]:
+    """What `answer_of` has of the first edit with which all is right; `seconds`: of processor time."""
+    until = time.process_time() + seconds
+    in_time = itertools.takewhile(lambda edit: time.process_time() < until, edits)
+    return next((answer_of(one, Fit.ALL) for one in in_time if fit(one) is Fit.ALL), {})
 
 
 def _asks_for_side(edit: Edit) -> bool:
@@ -207,7 +211,9 @@ def training_mended(
             found = found or one.wrong()
         return found
 
-    component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE), likely=other_groups)
+    component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE))
+    if any(name.startswith(WEIGHT_NORM) for name in first if first[name] == min(first.values())):
+        component.likely = other_groups
     if LEARNING_RATE in first and (rates := runs[0].right.get(LEARNING_RATE)) is not None:
 
         def trained(used: Callable[[], None]) -> None:
