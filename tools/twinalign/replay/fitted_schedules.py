@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -122,8 +123,12 @@ def _likely(value: Any, apart: Callable[[Any], np.ndarray], numbers: Sequence[fl
         values = list(value)
         if all(type(one) is int for one in values):
             yield from ([one + number for one in values] for number in (-1, 1, *whole, *(-number for number in whole)))
+
+        def with_one(at: int, other: Any) -> list[Any]:
+            return [*values[:at], other, *values[at + 1 :]]
+
         for at, one in enumerate(values):
-            apart_of = lambda other, at=at: apart([*values[:at], other, *values[at + 1 :]])  # noqa: E731
+            apart_of = functools.partial(lambda at, other: apart(with_one(at, other)), at)
             meant = _likely(one, apart_of, numbers, steps) if isinstance(one, (int, float)) else ()
             every = range(steps + 1) if isinstance(one, int) else ()
-            yield from ([*values[:at], other, *values[at + 1 :]] for other in (*meant, *every))
+            yield from (with_one(at, other) for other in (*meant, *every))

@@ -336,9 +336,7 @@ def schedule_mended(
     record = functools.partial(unnoted(optimizer.record_schedule), worker, weights)
 
     def wrong() -> Set[Any]:
-        return set(
-            optimizer.wrong_values(values, unnoted(optimizer.record_schedule)(worker, weights=weights)["values"])
-        )
+        return set(optimizer.wrong_values(values, record()["values"]))
 
     component = Component(worker, wrong, wrong, [{*_MADE_BY[LEARNING_RATE], *names}])
     component.likely = functools.partial(other_schedules, record, np.asarray(values[LEARNING_RATE]))

@@ -226,7 +226,7 @@ def _says_less(edit: Edit, found: Edit | None) -> bool:
 
     Values may not tell both apart: a sum of ones, by which the reference divides.
     """
-    if not isinstance(found, Graft) or isinstance(edit, Graft) or type(edit) is not HelperEdit:
+    if not isinstance(found, Graft) or type(edit) is not HelperEdit:
         return False
     if not any(one is edit.old for one in ast.walk(found.old)):
         return False

@@ -40,7 +40,8 @@ def locate_optimizer(context: ComponentContext) -> list[Fault]:
         return []
     weights = context.weights[STAGE]
     found = {side: process.call(record_schedule, weights=weights[side]) for side, process in context.processes.items()}
-    factor, off = _wrong_factor(found), _off_by(found) if context.gradients else None
+    factor = _wrong_factor(found)  # which may take it out of the port's rates
+    off = _off_by(found) if context.gradients else None
     wrong_group = None
     if off is not None:
         arrays, _, taken = _taken_steps(context, off)

@@ -152,12 +152,11 @@ def keep_data(path: Path, moved: Path) -> None:
     What is made of the model's own results, such as the image of a generator, is no data.
     """
     kept, other = _read(str(path)), _read(str(moved))
-    is_data = {
-        name: name in other and np.array_equal(array, other[name])
-        for name, array in kept.items()
-        if name.startswith(_BATCH)
-    }
-    save_npz(path, {name: array for name, array in kept.items() if is_data.get(name, True)})
+
+    def stays(name: str) -> bool:
+        return not name.startswith(_BATCH) or (name in other and np.array_equal(kept[name], other[name]))
+
+    save_npz(path, {name: array for name, array in kept.items() if stays(name)})
     moved.unlink()
 
 
