@@ -11,6 +11,7 @@ from twinalign.patching import Around
 from twinalign.replay.training import OF_HOOKS, Curves, floors_of, read_curves, steps_of, train, wrong_among
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.call_order import port_in_order
+from twinalign.verdict.rates_elsewhere import are_rates
 
 
 class RefutedError(Exception):
@@ -128,6 +129,8 @@ class PortTraining:
         # Curves of several optimizers may come in another order, which is known at the end alone.
         in_order = not port_in_order(self.right, plain) and not allowances
         names = self.right.keys() & plain.keys() if in_order else set[str]()
+        # An edit may put a right rate elsewhere, which is known to be right once all parameters are.
+        names = {name for name in names if name in first or not are_rates([name])}
         known = sorted(filter(as_they_come.leads_to(plain), names), key=first.__contains__)
         self._allowed = {name: floors.get(name, 0.0) * len(self.right[name]) ** 0.5 for name in known}
 
