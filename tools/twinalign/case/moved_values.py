@@ -7,6 +7,8 @@ import numpy as np
 from twinalign.sides import HALVES
 
 _HALF_CHANGE = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+OF_FLOAT32 = 1e-6
+"""Relative difference that rounding to float32 here and there makes of the same values: of a batch, say."""
 FLOAT64_CHANGE = 1e-10
 """Relative change of the weights of a float64 training that is repeated."""
 

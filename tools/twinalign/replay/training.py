@@ -233,7 +233,7 @@ def record_curves(
 
         rounded = stepping(lambda number: 1, 1.0 + _FLOAT32)
         kept = (plan or {}).get("keep", "")
-        keeping = TrainingPlan(keep=f"{kept}.moved.npz" if kept else "")
+        keeping = TrainingPlan(keep=f"{kept}.moved.npz" if kept else "", keep_state=False)
         moved = train(worker, weights, _CHANGE, rounded, plan=keeping, most=most)
         arrays |= {MOVED + name: curve for name, curve in moved.items()}
         if kept:

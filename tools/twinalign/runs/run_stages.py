@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from twinalign.recorder.recording_plan import not_checked
 from twinalign.reports import write_report
 from twinalign.runs.built_constants import BUILT_IN_FLOAT64, settled_constants
 from twinalign.runs.experiments import check_experiments, explain_training, record_seeds, record_switched
-from twinalign.runs.longer_float64 import trained_longer
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
-from twinalign.sides import FOUND, INITIAL, stage_number
+from twinalign.runs.trained_again import longer, on_same_batches, train_again
+from twinalign.sides import FOUND, INITIAL, SIDES, stage_number
 from twinalign.verdict.classic import log_lines
 from twinalign.verdict.compare import compare_stage
 from twinalign.verdict.initial_weights import compare_initial
@@ -76,8 +77,12 @@ def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunRes
             recorder.points = logs.named(" switched").points
         record_switched(recorder, progress)
         _judge_stage(recorder, stage, result)
-        if trained_longer(recorder, result.stages[stage]):
-            _judge_stage(recorder, stage, result)
+        plans: dict[str, dict[str, Any]] = {side: {} for side in SIDES}
+        for needed in (on_same_batches, longer):
+            if more := needed(recorder, result.stages[stage]):
+                plans = {side: {**of_side, **more[side]} for side, of_side in plans.items()}
+                train_again(recorder, plans)
+                _judge_stage(recorder, stage, result)
         explain_training(recorder, result.stages[stage], progress)
     if logs is not None:
         logs.close()

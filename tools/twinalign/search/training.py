@@ -29,8 +29,7 @@ from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
 from twinalign.sides import SIDES
-from twinalign.verdict.array_difference import distance, root_mean_square
-from twinalign.verdict.precisions import OF_FLOAT32
+from twinalign.verdict.training_comparison import begin_rounded
 
 TRAINING = "train"
 _FLOAT32_ONLY = (
@@ -68,8 +67,8 @@ def locate_training(context: ComponentContext) -> list[Fault]:
         return []
     faults = _data_faults(context, wrong) if wrong else []
     plan: dict[str, Any] = {}
-    if not faults and _batches_are_rounded(wrong, paths):
-        plan = {"data": str(context.folder / "batches.npz")}
+    if wrong and not faults and begin_rounded(*(read_curves(paths[side])[0] for side in SIDES)):
+        plan = {"rounded": str(context.folder / "batches.npz")}
         _train_on_same_batches(context, paths, clips, plan)
         wrong = wrong_curves(paths, context.allowances)
     if not faults and (wrong or _batches_kept(context)):
@@ -139,19 +138,11 @@ def _not_as_recorded(recorded: Mapping[str, np.ndarray], path: Path) -> str:
     return ""
 
 
-def _batches_are_rounded(wrong: Mapping[str, Any], paths: Mapping[str, Path]) -> bool:
-    """Whether the batches differ, and by no more than what an input pipeline in float32 makes of the same samples."""
-    if BATCH_RMS not in wrong:
-        return False
-    theirs, ours = (read_curves(paths[side])[0].get(BATCH_RMS, np.zeros(0)) for side in SIDES)
-    return theirs.shape == ours.shape and distance(theirs, ours) <= OF_FLOAT32 * root_mean_square(theirs)
-
-
 def _train_on_same_batches(
     context: ComponentContext, paths: Mapping[str, Path], clips: bool, plan: Mapping[str, str]
 ) -> None:
-    """Record both sides' curves once more, the port's with the reference's batches: float64 then tells what differs."""
-    for side, of_side in zip(SIDES, ({"keep": plan["data"]}, plan), strict=True):
+    """Record both sides' curves once more, the port's with the reference's batches where rounding parts them."""
+    for side, of_side in zip(SIDES, ({"keep": plan["rounded"], "keep_state": False}, plan), strict=True):
         given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
         given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "plan": of_side}
         context.processes[side].call(record_curves, **given)

@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from twinalign.errors import InputError
 from twinalign.files.curve_names import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
-from twinalign.stages.training_plan import TrainingPlan
+from twinalign.stages.training_plan import TrainingPlan, keep_data
 from twinalign.stages.watching import RUNNING_VARIANCE, run_training
 
 _FLOAT32_ROUNDING = 2.0**-24
@@ -38,10 +39,12 @@ def record_train(context: StageContext) -> None:
         model = context.build_model()
         moved = moved_arrays(context.backend.state_items(model), context.dtype, constants=True)
         context.backend.load_state_arrays(model, dict(moved))
+        kept = context.plan.keep
+        plan = TrainingPlan(moved=True, keep=f"{kept}.moved.npz" if kept else "")
         with _moved_scalars(context.dtype):
-            _train(
-                context, model, REPEAT_PREFIX, steps, TrainingPlan(moved=True), place.below("repeat") if place else None
-            )
+            _train(context, model, REPEAT_PREFIX, steps, plan, place.below("repeat") if place else None)
+        if kept:
+            keep_data(Path(kept), Path(plan.keep))
 
 
 def _moved_scalars(dtype: str) -> contextlib.AbstractContextManager[Any]:
@@ -77,6 +80,8 @@ def _train(
             context.recording.add(prefix + WEIGHTS_PREFIX + name, weight_statistics(array))
     for name, value in (found.outcomes if steps is None else {}).items():
         context.recording.add(prefix + OUTCOME_PREFIX + name, _outcome(context.case.name, name, value))
+    if found.rounded:
+        context.recording.metadata["rounded_batches"] = found.rounded
     context.recording.metadata[prefix + "step_seconds"] = [round(seconds, 5) for seconds in found.seconds]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.protocol import Backend
-from twinalign.case.moved_values import moved_at_random, whole_numbers_kept
+from twinalign.case.moved_values import OF_FLOAT32, moved_at_random, whole_numbers_kept
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.errors import InputError
 from twinalign.files.recordings import save_npz
@@ -25,8 +25,10 @@ class TrainingPlan:
         repeat: whether the reference trains once more with changes as small as rounding.
         steps: the greatest number of steps; 0 for as many as the precision needs.
         keep: `.npz` file to write: every batch, the first state, and the state before the first call after each step.
+        keep_state: whether states are kept as well, and not the batches alone.
         data, init, updates: such files: the source of the batches, of the first state, or of later states, call by
             call.
+        rounded: such a file: the source of batches that differ by no more than rounding to float32.
         switch_at: number of steps after which the state is written to `carry_out`, or read from `carry_in`.
         carry_out: `.npz` file to write: weights, buffers and moving averages of the optimizer.
         carry_in: such a file.
@@ -36,9 +38,11 @@ class TrainingPlan:
     repeat: bool = True
     steps: int = 0
     keep: str = ""
+    keep_state: bool = True
     data: str = ""
     init: str = ""
     updates: str = ""
+    rounded: str = ""
     switch_at: int = 0
     carry_out: str = ""
     carry_in: str = ""
@@ -50,8 +54,10 @@ class TrainingSwaps:
 
     def __init__(self, plan: TrainingPlan, backend: Backend, model: Any, names: CanonicalNames) -> None:
         self._plan, self._backend, self._model, self._names = plan, backend, model, names
-        self._given = {name: _read(getattr(plan, name)) for name in ("data", "init", "updates", "carry_in")}
+        self._given = {name: _read(getattr(plan, name)) for name in ("data", "init", "updates", "rounded", "carry_in")}
         self._kept: dict[str, np.ndarray] = {}
+        self.replaced = 0
+        """How many batches differed by rounding to float32, and were replaced."""
         self._kept_steps = 0
 
     def before_call(self, call: int, steps: int) -> None:
@@ -63,7 +69,7 @@ class TrainingSwaps:
             self._load(self._given["init"], "0")
         if call > 0 and self._given["updates"]:
             self._load(self._given["updates"], str(call))
-        if self._plan.keep and (call == 0 or steps > self._kept_steps):
+        if self._plan.keep and self._plan.keep_state and (call == 0 or steps > self._kept_steps):
             self._kept |= {f"{_STATE}{call}.{name}": array for name, array in self._state()}
             self._kept_steps = steps
 
@@ -73,6 +79,9 @@ class TrainingSwaps:
             return value
         name = f"{_BATCH}{call}.{number}"
         given = self._given["data"].get(name)
+        if given is None and (known := self._given["rounded"].get(name)) is not None:
+            given = known if _is_rounded(self._backend.to_array(value), known) else None
+            self.replaced += given is not None
         if given is not None:
             value = self._backend.to_tensor_like(given, value)
         if self._plan.keep:
@@ -158,6 +167,14 @@ def keep_data(path: Path, moved: Path) -> None:
 
     save_npz(path, {name: array for name, array in kept.items() if stays(name)})
     moved.unlink()
+
+
+def _is_rounded(own: np.ndarray, given: np.ndarray) -> bool:
+    """Whether two batches differ, in no element by more than rounding to float32 here and there makes."""
+    if own.shape != given.shape or "f" not in (own.dtype.kind, given.dtype.kind):
+        return False
+    apart = float(np.abs(own - given).max(initial=0.0))
+    return 0.0 < apart <= OF_FLOAT32 * float(np.abs(given).max(initial=0.0))
 
 
 def _read(path: str) -> dict[str, np.ndarray]:

@@ -41,11 +41,15 @@ _SECONDS = "step_seconds"
 
 @dataclasses.dataclass
 class Curves:
-    """The result of a training: one value per step under each name, and the seconds of each step."""
+    """The result of a training: one value per step under each name, and the seconds of each step.
+
+    `rounded`: how many batches were the other side's, since they differed by rounding to float32.
+    """
 
     points: dict[str, np.ndarray]
     outcomes: Mapping[str, Any]
     seconds: list[float]
+    rounded: int = 0
 
 
 def run_training(
@@ -85,7 +89,8 @@ def run_training(
     watch.finish()
     told = watch.record.told
     own = {name: points for name, points in watch.seen.items() if name not in told}
-    return Curves({n: np.asarray(p) for n, p in {**told, **own}.items()}, outcomes or {}, watch.seconds)
+    points = {n: np.asarray(p) for n, p in {**told, **own}.items()}
+    return Curves(points, outcomes or {}, watch.seconds, watch.swaps.replaced)
 
 
 class _Watched(functools.partial[Any]):
@@ -117,7 +122,7 @@ class _Watch:
         self.seen: dict[str, list[float]] = {}
         self.seconds: list[float] = []
         self._backend, self._model, self._names, self._on_step = backend, model, names, on_step
-        self._swaps = TrainingSwaps(plan, backend, model, names)
+        self.swaps = TrainingSwaps(plan, backend, model, names)
         self._calls = self._depth = self._steps = 0
         self._trained: dict[str, Any] = {}
         self._pairs: list[tuple[Any, Any]] = []
@@ -150,14 +155,14 @@ class _Watch:
 
     def finish(self) -> None:
         self._report()
-        self._swaps.finish(self._steps)
+        self.swaps.finish(self._steps)
 
     def _call(self, layer: Any, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         if self._depth == 0:
             if self._is_float64:
                 arguments, keywords = self._in_float64(arguments), self._in_float64(keywords)
             if layer.training:
-                self._swaps.before_call(self._calls, self._steps)
+                self.swaps.before_call(self._calls, self._steps)
                 arguments, keywords = self._batch(arguments, keywords)
                 self._calls += 1
         self._depth += 1
@@ -181,11 +186,11 @@ class _Watch:
         values: list[Any] = []
         for value in [*arguments, *keywords.values()]:
             if self._backend.is_tensor(value) and len(value.shape):
-                value = self._swaps.batch(value, self._calls, number)
+                value = self.swaps.batch(value, self._calls, number)
                 (norm,) = self._backend.norms([value])
                 squares, count, size = squares + norm**2, count + math.prod(value.shape), size or int(value.shape[0])
                 number += 1
-                value = self._swaps.rounded(value, self._calls)
+                value = self.swaps.rounded(value, self._calls)
             values.append(value)
         if count:
             self._see(BATCH_SIZE, float(size))
@@ -256,7 +261,7 @@ class _Watch:
             return
         self._gradient_curve = ""
         self._steps += 1
-        self._swaps.after_step(optimizer, self._steps)
+        self.swaps.after_step(optimizer, self._steps)
         self._see_norms(WEIGHT_NORM, self._trained)
         self._see_norms(BUFFER_NORM, self._backend.floating_buffers(self._model))
         if self._pairs:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from twinalign.case.moved_values import OF_FLOAT32
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
-from twinalign.verdict.precisions import OF_FLOAT32
 
 
 def port_in_order(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray], prefix: str = "") -> dict | None:

@@ -6,8 +6,6 @@ import numpy as np
 
 EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 """Distance from 1 to the next number, by precision."""
-OF_FLOAT32 = 1e-6
-"""Relative difference that rounding to float32 here and there makes of the same values: of a batch, say."""
 
 
 @functools.cache  # a dtype's name takes numpy longer than a pass over a small array

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from twinalign.case.moved_values import OF_FLOAT32
 from twinalign.errors import InputError
-from twinalign.verdict.precisions import OF_FLOAT32
 from twinalign.verdict.results import DIVERGED, Described, TensorVerdict
 
 

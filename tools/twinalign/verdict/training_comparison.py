@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from twinalign.case.moved_values import FLOAT64_CHANGE
+from twinalign.case.moved_values import FLOAT64_CHANGE, OF_FLOAT32
 from twinalign.files.curve_names import (
     BATCH_RMS,
     BUFFER_NORM,
@@ -44,6 +44,8 @@ _PORTS_ROUNDING = "the port's own rounding is up to {times} times the reference'
 _REFERENCES_ROUNDING = "the reference's own rounding is up to {times} times what its repeat shows"
 _OF_FLOAT32 = 2.0**-24 / FLOAT64_CHANGE
 """How much further a float64 training goes from weights changed by float32's rounding than from those of its repeat."""
+_IN_FLOAT64 = FLOOR_FACTOR * 2.0**-53
+"""Relative difference of the sizes of two batches up to which it is rounding of float64."""
 _MOST_IN_BATCHES = 2.0**-22
 """Relative difference of the sizes of two batches up to which it is rounding of data that each side makes in float32.
 
@@ -149,12 +151,22 @@ def _batches_of_float32(reference64: Arrays, reproduced64: Arrays) -> bool:
 
     Data are made before a training, in float32 as a rule, whatever the model computes in.
     """
-    found = [
-        float(np.abs(reproduced64[name] - array).max()) / (greatest(array) or 1.0)
-        for name, array in reference64.items()
-        if name.startswith(CURVE_PREFIX + BATCH_RMS) and _is_like(reproduced64.get(name), array)
-    ]
-    return FLOOR_FACTOR * 2.0**-53 < max(found, default=0.0) <= _MOST_IN_BATCHES
+    apart = [float(each.max()) for each in _sizes_apart(reference64, reproduced64)]
+    return _IN_FLOAT64 < max(apart, default=0.0) <= _MOST_IN_BATCHES
+
+
+def begin_rounded(reference64: Arrays, reproduced64: Arrays) -> bool:
+    """The same of the first batches: later ones may hold what a model has made. How far each element may be apart is
+    known where one is put in the other's place."""
+    return any(_IN_FLOAT64 < each[0] <= OF_FLOAT32 for each in _sizes_apart(reference64, reproduced64))
+
+
+def _sizes_apart(reference64: Arrays, reproduced64: Arrays) -> Iterator[np.ndarray]:
+    """How far the sizes of batches are apart, relative to the greatest, in each curve of them."""
+    for name, array in reference64.items():
+        is_size = name.removeprefix(CURVE_PREFIX).startswith(BATCH_RMS)
+        if is_size and len(array) and _is_like(reproduced64.get(name), array):
+            yield np.abs(reproduced64[name] - array) / (greatest(array) or 1.0)
 
 
 def unsettled_step(comparison: Comparison) -> int | None:
