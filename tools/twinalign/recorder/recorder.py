@@ -14,7 +14,6 @@ from typing import Any
 
 from twinalign.conversion.initial_weights import WeightFiles as WeightFiles
 from twinalign.conversion.initial_weights import convert_weights
-from twinalign.conversion.options import Options
 from twinalign.conversion.remote_model import RememberedModel, RememberedRuns, RemoteModel
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.half_precision import no_kernels
@@ -89,9 +88,10 @@ class Recorder(RecordingPlan):
             without = [stage for stage in self._stages() if stage not in with_model]
             stale = self._stale(sides)
             yield from self._work_off(without, [one for one in stale if one.stage in without], {}, sides)
-            weights = self._initialise(sides, stale)
+            weights = self._initialise(sides, stale, stale)
             stale = [one for one in self._stale(sides, weights) if one.stage in with_model]
             yield from self._work_off(with_model, stale, weights, sides, last=True)
+        self.settings = dataclasses.replace(self.settings, fresh=False)  # what is there now has been made anew
 
     @contextlib.contextmanager
     def started(self, sides: Sequence[str] = SIDES) -> Iterator[Mapping[str, SideProcess]]:
@@ -113,7 +113,7 @@ class Recorder(RecordingPlan):
             part -> what each side's recorder is given of its weights, for every part of the chosen stages.
         """
         with self.started(sides):
-            yield self._initialise(sides, self._planned(sides) if wanted is None else wanted)
+            yield self._initialise(sides, self._planned(sides) if wanted is None else wanted, self._stale(sides))
 
     def make(
         self, one: PlannedRecording, weights: Mapping[str, Any], moved: bool = False, plan: Plan | None = None
@@ -219,12 +219,16 @@ class Recorder(RecordingPlan):
         for side in self.processes.keys() - self._ended:  # a kept process may be at work for somebody else by now
             self.processes[side].close()
 
-    def _initialise(self, sides: Sequence[str], stale: Sequence[PlannedRecording]) -> dict[str, dict[str, Any]]:
-        """Make the weights of every part that a stale recording needs: the reference's own, converted for the port.
+    def _initialise(
+        self, sides: Sequence[str], wanted: Sequence[PlannedRecording], stale: Sequence[PlannedRecording]
+    ) -> dict[str, dict[str, Any]]:
+        """Make the weights of every part that a wanted recording needs: the reference's own, converted for the port.
+
+        Those of the reference with which it was recorded stand: they need not come out the same a second time.
 
         Returns part -> what each side's recorder is given, and `sha256`, the hash of the reference's weights.
         """
-        with_model = [one.stage for one in stale if STAGE_BY_NAME[one.stage].needs_model]
+        with_model = [one.stage for one in wanted if STAGE_BY_NAME[one.stage].needs_model]
         stages = [stage for stage in with_model if stage != INITIAL] or with_model
         stage_of_part, made = {self.description["parts"][stage]: stage for stage in stages}, {}
         release = None if self._concurrent else lambda process: process.call(Worker.release)
@@ -242,14 +246,7 @@ class Recorder(RecordingPlan):
                 return answer if release is None else release(process)  # the other side needs the memory
 
             self._on_each(sides, build, together=self._concurrent)
-            options = Options(
-                remedy="Make the port's layers those of the reference",
-                rename=self.description["rename"].get(part, {}),
-                allow_missing=self.description["allow_missing"].get(part, ()),
-                allow_unexpected=self.description["allow_unexpected"].get(part, ()),
-                rules=self.description.get("rules", ()),
-            )
-            trial = functools.partial(self._trial_models, part, stage)
+            options, trial = self._conversion_of(part), functools.partial(self._trial_models, part, stage)
             with serving(self.settings.sources):  # rules run in this process as well
                 made[part] = convert_weights(self._ledger(part), files, options, trial, for_paddle="paddle" in sides)
             keep_constant_buffers({} if self._half else self.processes, stage, files, made[part], release)

@@ -11,6 +11,7 @@ import numpy as np
 
 from twinalign.case.loading import resolve_case
 from twinalign.conversion.initial_weights import Unmatched, WeightFiles, unmatched_of
+from twinalign.conversion.options import Options
 from twinalign.errors import InputError
 from twinalign.files.freshness import interpreter_versions, is_fresh
 from twinalign.files.rank_recordings import is_ranked
@@ -145,6 +146,15 @@ class RecordingPlan:
 
     def _ledger(self, part: str) -> Path:
         return self.out / "weights" / f"{part}_ledger.json"
+
+    def _conversion_of(self, part: str) -> Options:
+        return Options(
+            remedy="Make the port's layers those of the reference",
+            rename=self.description["rename"].get(part, {}),
+            allow_missing=self.description["allow_missing"].get(part, ()),
+            allow_unexpected=self.description["allow_unexpected"].get(part, ()),
+            rules=self.description.get("rules", ()),
+        )
 
     def _stages(self) -> list[str]:
         return chosen_stages(self.settings, self.description)

@@ -204,6 +204,7 @@ def record_curves(
     plan: Mapping[str, Any] | None = None,
     as_paddle_clips: bool = False,
     most: int = STEPS,
+    late: bool = False,
 ) -> dict[str, Any]:
     """Write the curves of the first steps of `Case.train` in float64.
 
@@ -214,13 +215,14 @@ def record_curves(
             rounding to float32, as `moved.NAME`: constants kept in float32 have such effects.
         plan: fields of a `TrainingPlan`; with `repeat`, of batches only those are kept that no weights have made.
         as_paddle_clips: in torch, from now on, without what it adds to a norm by which it clips.
-        most: so many steps at most.
+        most: so many steps at most, and no more than the case wants in float64, unless it is known to depart `late`.
 
     Returns:
         `steps`: how many were taken; `clips`: whether paddle's optimizers clip;
         `facts`: class and settings of the first optimizer that made a step.
     """
     worker.kept[_CLIPPING] = as_paddle_clips
+    most = most if late else min(most, worker.fresh_case(STAGE).float64_train_steps or most)
     facts: list[dict[str, Any]] = []
     noting = worker.backend.watching_steps(
         lambda one: facts.append(worker.backend.optimizer_facts(one)), lambda one: None
@@ -279,7 +281,6 @@ def train(
         most: so many steps at most.
     """
     case, backend = worker.fresh_case(STAGE), worker.backend
-    steps = min(most, case.float64_train_steps or most)
     backend.set_seed(case.seed)
     with backend.default_dtype("float64"), _clipping(worker):
         model = worker.build_model(case, STAGE, "float64", weights)
@@ -295,7 +296,7 @@ def train(
                 backend,
                 model,
                 CanonicalNames.of(weights),
-                steps,
+                most,
                 plan,
                 on_step,
                 around=begin if outermost else contextlib.nullcontext,

@@ -58,7 +58,7 @@ class ComponentContext:
         gradients: `.npz` file of the reference's gradients in the first step, by reference name; None without a loss.
         curves: side → curves that the run has recorded of the whole training; empty without a run.
         steps: curves of the reference's first steps that the run has recorded in float64; empty without a run.
-        trains_in_float64: whether the case says that it does.
+        steps_in_float64: how many steps the case trains in float64; 0 where it does not say.
         searched: the stages that are searched.
         is_wrong_before: whether a layer or the data are known to be wrong, which metric and training show as well.
         data_is_wrong: whether the data are, which an evaluation as a whole reads.
@@ -78,7 +78,7 @@ class ComponentContext:
     layer_is_wrong: bool = False
     curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
     steps: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    trains_in_float64: bool = False
+    steps_in_float64: int = 0
     searched: tuple[str, ...] = ()
     allowances: tuple[str, ...] = ()
     stopped: list[str] = dataclasses.field(default_factory=list)

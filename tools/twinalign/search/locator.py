@@ -180,7 +180,7 @@ class Locator:
             layer_is_wrong=_is_wrong_in_training(result.layers.get(parts.get("train", ""))),
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
-            trains_in_float64=description["float64_train_steps"] > 0,
+            steps_in_float64=description["float64_train_steps"],
             searched=tuple(wanted),
             allowances=tuple(description.get("allowances", ())),
         )

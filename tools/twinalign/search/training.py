@@ -37,6 +37,8 @@ _FLOAT32_ONLY = (
 )
 _FAR = 1e-2
 """Relative: no rounding makes two trainings differ by as much in their first tens of steps."""
+_SMALL = 0.01
+"""Of a curve's greatest value: what is smaller tells nothing relative to itself."""
 _BEHIND, _MOST_STEPS = 3, 60
 """So many steps are searched from one that departs on, and so many at most."""
 
@@ -53,13 +55,14 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     try:
         clips, facts = _recorded(context, paths, STEPS)
     except ChildError as error:
-        if error.died or context.trains_in_float64:
+        if error.died or context.steps_in_float64:
             raise
         if _departs_at(context.curves) < 0:
             return []
         raise NotSearchedError(f"{_FLOAT32_ONLY}: {error}") from None
-    if not wrong_curves(paths, context.allowances) and (later := _departs_at(context.curves)) >= STEPS:
-        _recorded(context, paths, min(later + _BEHIND, _MOST_STEPS))
+    steps = max(_departs_at(context.curves) + _BEHIND, context.steps_in_float64)
+    if steps > STEPS and not wrong_curves(paths, context.allowances):
+        _recorded(context, paths, min(steps, _MOST_STEPS), late=True)
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
     wrong, functions = wrong_curves(paths, context.allowances), context.functions_of_port()
@@ -78,13 +81,15 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     return faults
 
 
-def _recorded(context: ComponentContext, paths: Mapping[str, Path], most: int) -> tuple[bool, dict[str, Any]]:
+def _recorded(
+    context: ComponentContext, paths: Mapping[str, Path], most: int, late: bool = False
+) -> tuple[bool, dict[str, Any]]:
     """Record so many steps of both sides; returns whether the port clips, and the facts of its optimizer, if any."""
     clips = False
     facts: dict[str, Any] = {}
     for side in reversed(SIDES):
         given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
-        given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "most": most}
+        given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "most": most, "late": late}
         answer = context.processes[side].call(record_curves, **given)
         clips, facts = clips or answer["clips"], facts or answer["facts"]
     return clips, facts
@@ -97,7 +102,9 @@ def _follows(context: ComponentContext, paths: Mapping[str, Path]) -> bool:
     def is_right(path: Path) -> bool:
         return not wrong_curves({**paths, "paddle": path}, context.allowances)
 
-    return context.follows(record_mended_curves, is_right, weights=context.weights[STAGE]["paddle"], most=steps)
+    return context.follows(
+        record_mended_curves, is_right, weights=context.weights[STAGE]["paddle"], most=steps, late=True
+    )
 
 
 def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
@@ -110,7 +117,8 @@ def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
     for name in theirs.keys() & ours.keys():
         steps = min(len(theirs[name]), len(ours[name]))
         one, other = theirs[name][:steps], ours[name][:steps]
-        apart = np.flatnonzero(np.abs(one - other) > _FAR * np.abs(one))
+        size = np.maximum(np.abs(one), _SMALL * np.abs(one).max(initial=0.0))  # a loss that is zero is all rounding
+        apart = np.flatnonzero(np.abs(one - other) > _FAR * size)
         if len(apart):
             first[name] = int(apart[0])
     return first.get(LEARNING_RATE, min(first.values(), default=-1))
@@ -142,8 +150,9 @@ def _train_on_same_batches(
     context: ComponentContext, paths: Mapping[str, Path], clips: bool, plan: Mapping[str, str]
 ) -> None:
     """Record both sides' curves once more, the port's with the reference's batches where rounding parts them."""
+    steps = {"most": steps_of(read_curves(paths["ref"])[0]), "late": True}
     for side, of_side in zip(SIDES, ({"keep": plan["rounded"], "keep_state": False}, plan), strict=True):
-        given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
+        given: dict[str, Any] = steps | ({"repeat": True, "as_paddle_clips": clips} if side == "ref" else {})
         given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "plan": of_side}
         context.processes[side].call(record_curves, **given)
 
