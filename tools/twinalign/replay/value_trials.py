@@ -220,17 +220,29 @@ class _Known:
     """Arrays, found again in whatever order of their axes."""
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self._of_size: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+        of_size: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         for array in arrays:
-            self._of_size.setdefault(array.size, []).append((_facts(array), array))
+            of_size.setdefault(array.size, []).append((_facts(array), array))
+        ordered = ((size, sorted(some, key=_size_of)) for size, some in of_size.items())
+        self._of_size = {size: (np.stack([facts for facts, _ in some]), some) for size, some in ordered}
 
     def __contains__(self, wanted: np.ndarray) -> bool:
-        facts = _facts(wanted)
-        for others, array in self._of_size.get(wanted.size, ()):
-            is_like = np.all(np.abs(facts - others) <= _SAME * max(facts[-1], others[-1]))
-            if is_like and any(_distance(wanted, one) <= _SAME for one in _layouts(array, wanted.shape, False)):
-                return True
-        return False
+        if wanted.size not in self._of_size:
+            return False
+        own, (facts, known) = _facts(wanted), self._of_size[wanted.size]
+        sizes, margin = facts[:, -1], 2 * _SAME * own[-1]
+        first = int(np.searchsorted(sizes, own[-1] - margin, "left"))
+        last = int(np.searchsorted(sizes, own[-1] + margin, "right"))
+        alike = np.abs(facts[first:last] - own).max(1) <= _SAME * np.maximum(facts[first:last, -1], own[-1])
+        return any(
+            _distance(wanted, one) <= _SAME
+            for at in np.flatnonzero(alike)
+            for one in _layouts(known[first + at][1], wanted.shape, False)
+        )
+
+
+def _size_of(known: tuple[np.ndarray, np.ndarray]) -> float:
+    return float(known[0][-1])
 
 
 def _facts(array: np.ndarray) -> np.ndarray:
