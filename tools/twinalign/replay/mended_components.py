@@ -38,6 +38,7 @@ from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.short_training import PortTraining
 from twinalign.replay.slices import FAR, called_by, callers_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
+from twinalign.replay.statement_pairs import statement_edits_by_pairs
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.verdict.array_difference import distance, root_mean_square
 
@@ -118,7 +119,10 @@ class Component:
                 return (edit for edit in found if not _asks_for_side(edit))
 
             known = reversed(kept_edits(self.worker))  # which have mended another part
-            found = _first(itertools.chain(known, self.likely(codes, trees)), fit, _OF_LIKELY * seconds)
+            read = (item for one, _ in values["functions"] for item in one["globals"].items())
+            modules = {name: str(found[1]) for name, found in read if found[0] == "name"}
+            pairs = statement_edits_by_pairs(codes, trees, modules)
+            found = _first(itertools.chain(known, self.likely(codes, trees), pairs), fit, _OF_LIKELY * seconds)
             return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds))
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:

@@ -27,7 +27,7 @@ _OF_SHAPE = frozenset(("empty", "ones", "rand", "randn", "zeros"))
 _OF_VALUES = frozenset(("sort", "max", "min"))
 """What returns values and indices along an axis in torch, and in paddle values alone, beside `argsort` and others."""
 _RESULTS = {"values": 0, "indices": 1}
-_LIBRARIES = ("torch", "numpy", "math")
+_LIBRARIES = ("torch", "numpy", "math", "itertools")
 
 
 class NotSpelledError(Exception):
@@ -87,6 +87,8 @@ class _Spelling(ast.NodeTransformer):
         if isinstance(function, ast.Attribute) and not self._place(function):
             return self._method(node, function)
         place = self._place(function)
+        if place == "itertools.chain":  # of lists, which paddle's parameters are
+            return ast.List([ast.Starred(self.visit(one), ast.Load()) for one in node.args], ast.Load())
         of_two = _OF_TWO.get(place.removeprefix("torch."))
         if of_two and len(node.args) == 2 and not isinstance(node.args[1], (ast.Constant, ast.UnaryOp)):  # an axis
             return ast.Call(self._named(f"torch.{of_two}"), [self.visit(one) for one in node.args], [])

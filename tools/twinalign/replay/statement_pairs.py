@@ -1,0 +1,159 @@
+"""Edits that let a statement of the port read as the reference's that is most alike.
+
+A port is written line by line: most of its statements have the words of one of the reference's, apart from what the
+frameworks call otherwise. Where a statement has not, and one of the reference's has no partner either, they are taken
+for a pair, and each part in which the two differ is an edit.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from twinalign.replay.aligned_code import Code
+from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.helper_edits import HelperEdit
+from twinalign.replay.likeness import ratio, words_of
+from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
+
+_ALIKE = 0.3
+"""Share of equal words, from which two statements may be a pair."""
+_PARTNERS = 3
+"""So many statements of the reference's are tried for one of the port's."""
+_MOST = 120
+_HEADS = "test", "iter"
+_BLOCKS = ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom
+
+
+@dataclasses.dataclass
+class _Statement:
+    parts: list[ast.AST]
+    """The statement, or what stands in the head of a block."""
+    words: list[str]
+    code: Code | None = None
+
+
+def statement_edits_by_pairs(
+    codes: Sequence[Code], theirs: Sequence[ast.AST], modules: Mapping[str, str]
+) -> Iterator[HelperEdit]:
+    """Edits of the port's functions, those of the most alike pairs first.
+
+    Args:
+        theirs: the reference's functions that do the same.
+        modules: names that these read from their modules → the module or function that they are.
+    """
+    ours = [dataclasses.replace(one, code=code) for code in codes for one in _statements(code.tree)]
+    others = list({tuple(one.words): one for tree in theirs for one in _statements(tree)}.values())
+    if not ours or not others:
+        return
+    own_apart, their_apart = _apart(ours, others), _apart(others, ours)
+    names = _names_by_equal_statements(ours, others, own_apart)
+    alone = [at for at in range(len(others)) if their_apart[at].min() > 0]
+    pairs = [
+        (alike, one, others[at])
+        for one, apart in zip(ours, own_apart, strict=True)
+        if apart.min() > 0
+        for alike, at in sorted(((ratio(one.words, others[at].words), at) for at in alone), reverse=True)[:_PARTNERS]
+        if alike >= _ALIKE
+    ]
+    seen = set[tuple[int, str]]()
+    for _, one, other in sorted(pairs, key=lambda pair: -pair[0]):
+        assert one.code is not None
+        for old, new in _differing(one.parts, other.parts):
+            made = _in_words_of(one.code, new, modules, names)
+            if made is None or ast.dump(made) == ast.dump(old) or (key := (id(old), ast.dump(made))) in seen:
+                continue
+            seen.add(key)
+            yield HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
+            if len(seen) >= _MOST:
+                return
+
+
+def _statements(tree: ast.AST) -> Iterator[_Statement]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt) or isinstance(node, _BLOCKS):
+            continue
+        heads = [getattr(node, name) for name in _HEADS if hasattr(node, name)]
+        parts: list[ast.AST] = heads if hasattr(node, "body") else [node]
+        if words := [word for part in parts for word in words_of(part)]:
+            yield _Statement(parts, words)
+
+
+def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> np.ndarray:
+    """By how many words each statement differs from each of the other side's, `[ours, others]`; words that one side
+    alone has, and signs, count nothing."""
+    spoken = [[Counter(filter(_is_name_or_number, one.words)) for one in side] for side in (ours, others)]
+    both = sorted(set.intersection(*(set(itertools.chain.from_iterable(side)) for side in spoken)))
+    mine, its = (np.array([[one[word] for word in both] for one in side], np.int16) for side in spoken)
+    return np.stack([np.abs(its - row).sum(1) for row in mine])
+
+
+def _is_name_or_number(word: str) -> bool:
+    return word[0].isalnum() or word[0] == "_"
+
+
+def _names_by_equal_statements(
+    ours: Sequence[_Statement], others: Sequence[_Statement], apart: np.ndarray
+) -> dict[str, str]:
+    """Name of the reference's → what it is called in the port, by statements that are the same but for names."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for one, distances in zip(ours, apart, strict=True):
+        for at in np.flatnonzero(distances == 0):
+            pairs = list(zip(one.parts, others[int(at)].parts, strict=False))
+            names = [
+                [node.id for part in side for node in ast.walk(part) if isinstance(node, ast.Name)]
+                for side in zip(*pairs, strict=True)
+            ]
+            if len(names[0]) == len(names[1]):
+                for own, their in zip(*names, strict=True):
+                    found[their][own] += 1
+    return {their: own.most_common(1)[0][0] for their, own in found.items()}
+
+
+def _differing(ours: Sequence[ast.AST], theirs: Sequence[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The parts in which two statements differ, the smallest first, each with what the other has there."""
+    for one, other in zip(ours, theirs, strict=False):
+        yield from sorted(_inside(one, other), key=lambda pair: len(ast.dump(pair[0])))
+
+
+def _inside(one: Any, other: Any) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if not isinstance(one, ast.AST) or not isinstance(other, ast.AST) or words_of(one) == words_of(other):
+        return
+    if isinstance(one, ast.expr) and isinstance(other, ast.expr):
+        yield one, other
+    if type(one) is not type(other):
+        return
+    for field, value in ast.iter_fields(one):
+        its = getattr(other, field, None)
+        if isinstance(value, list) and isinstance(its, list):
+            for mine, theirs in zip(value, its, strict=False):
+                yield from _inside(mine, theirs)
+        else:
+            yield from _inside(value, its)
+
+
+def _in_words_of(code: Code, node: ast.expr, modules: Mapping[str, str], names: Mapping[str, str]) -> ast.expr | None:
+    """An expression of the reference's as the port's function may write it; None if a name is not known there."""
+    held = {name: value for one in code.functions for name, value in one.__globals__.items()}
+    places = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
+    known = {*held, *dir(builtins), *code.first_lines, *(n for one in code.functions for n in one.__code__.co_freevars)}
+    bound = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+    renamed: dict[ast.AST, ast.AST] = {
+        one: ast.Name(names[one.id], ast.Load())
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name) and one.id in names and one.id not in modules and one.id not in bound
+    }
+    try:
+        made = in_paddle(with_nodes(node, renamed), modules, places)
+    except NotSpelledError:
+        return None
+    read = {one.id for one in ast.walk(made) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return made if read - bound <= known else None
