@@ -51,7 +51,7 @@ _MADE_BY = {
 }
 """Curve of a training → names under which code says what it shows; what follows from others comes behind them."""
 _LATE = FAR
-_OF_LIKELY = 0.3
+_OF_LIKELY = 0.4
 """Share of the time for edits that are likely whatever the code is."""
 _SIDE = "framework"
 """Parameter of a case's methods that asks for a side."""
@@ -121,7 +121,7 @@ class Component:
             known = reversed(kept_edits(self.worker))  # which have mended another part
             read = (item for one, _ in values["functions"] for item in one["globals"].items())
             modules = {name: str(found[1]) for name, found in read if found[0] == "name"}
-            pairs = statement_edits_by_pairs(codes, trees, modules)
+            pairs = statement_edits_by_pairs(codes, trees, modules, far)
             found = _first(itertools.chain(known, self.likely(codes, trees), pairs), fit, _OF_LIKELY * seconds)
             return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds))
 

@@ -22,6 +22,7 @@ from twinalign.replay.aligned_code import Code
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.helper_edits import HelperEdit
 from twinalign.replay.likeness import ratio, words_of
+from twinalign.replay.slices import FAR
 from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
 
 _ALIKE = 0.3
@@ -29,6 +30,8 @@ _ALIKE = 0.3
 _PARTNERS = 3
 """So many statements of the reference's are tried for one of the port's."""
 _MOST = 120
+_A_STEP = 0.05
+"""Of a pair's likeness, for each step by which it is farther from what is wrong."""
 _HEADS = "test", "iter"
 _BLOCKS = ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom
 
@@ -42,37 +45,42 @@ class _Statement:
 
 
 def statement_edits_by_pairs(
-    codes: Sequence[Code], theirs: Sequence[ast.AST], modules: Mapping[str, str]
+    codes: Sequence[Code], theirs: Sequence[ast.AST], modules: Mapping[str, str], far: Mapping[int, int]
 ) -> Iterator[HelperEdit]:
-    """Edits of the port's functions, those of the most alike pairs first.
+    """Edits of the port's functions, those of the most alike pairs and those near to what is wrong first.
 
     Args:
         theirs: the reference's functions that do the same.
         modules: names that these read from their modules → the module or function that they are.
+        far: of `distances`.
     """
     ours = [dataclasses.replace(one, code=code) for code in codes for one in _statements(code.tree)]
     others = list({tuple(one.words): one for tree in theirs for one in _statements(tree)}.values())
     if not ours or not others:
         return
-    own_apart, their_apart = _apart(ours, others), _apart(others, ours)
-    names = _names_by_equal_statements(ours, others, own_apart)
-    alone = [at for at in range(len(others)) if their_apart[at].min() > 0]
-    pairs = [
-        (alike, one, others[at])
-        for one, apart in zip(ours, own_apart, strict=True)
-        if apart.min() > 0
-        for alike, at in sorted(((ratio(one.words, others[at].words), at) for at in alone), reverse=True)[:_PARTNERS]
-        if alike >= _ALIKE
-    ]
+    apart, both = _apart(ours, others)
+    names = _names_by_equal_statements(ours, others, apart)
+    alone = np.flatnonzero(apart.min(0) > 0)
+    pairs: list[tuple[float, _Statement, _Statement]] = []
+    for one, own in zip(ours, apart, strict=True):
+        if own.min() == 0:
+            continue
+        distance = min(far.get(id(node), FAR) for part in one.parts for node in ast.walk(part))
+        alike = sorted(((ratio(one.words, others[at].words), int(at)) for at in alone), reverse=True)[:_PARTNERS]
+        pairs += [(distance * _A_STEP - share, one, others[at]) for share, at in alike if share >= _ALIKE]
     seen = set[tuple[int, str]]()
-    for _, one, other in sorted(pairs, key=lambda pair: -pair[0]):
+    for _, one, other in sorted(pairs, key=lambda pair: pair[0]):
         assert one.code is not None
+        target = _counted(other.words, both)
         for old, new in _differing(one.parts, other.parts):
             made = _in_words_of(one.code, new, modules, names)
             if made is None or ast.dump(made) == ast.dump(old) or (key := (id(old), ast.dump(made))) in seen:
                 continue
             seen.add(key)
-            yield HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
+            edit = HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
+            nearer = [word for part in one.parts for word in words_of(edit.within(part))]
+            if _differ(_counted(nearer, both), target) < _differ(_counted(one.words, both), target):
+                yield edit
             if len(seen) >= _MOST:
                 return
 
@@ -87,13 +95,25 @@ def _statements(tree: ast.AST) -> Iterator[_Statement]:
             yield _Statement(parts, words)
 
 
-def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> np.ndarray:
-    """By how many words each statement differs from each of the other side's, `[ours, others]`; words that one side
-    alone has, and signs, count nothing."""
-    spoken = [[Counter(filter(_is_name_or_number, one.words)) for one in side] for side in (ours, others)]
-    both = sorted(set.intersection(*(set(itertools.chain.from_iterable(side)) for side in spoken)))
-    mine, its = (np.array([[one[word] for word in both] for one in side], np.int16) for side in spoken)
-    return np.stack([np.abs(its - row).sum(1) for row in mine])
+def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> tuple[np.ndarray, frozenset[str]]:
+    """By how many words each statement differs from each of the other side's, `[ours, others]`, and the words that
+    count: not those that one side alone has, nor signs."""
+    spoken = ({word for one in side for word in one.words if _is_name_or_number(word)} for side in (ours, others))
+    both = frozenset.intersection(*map(frozenset, spoken))
+    order = sorted(both)
+    mine, its = (
+        np.array([[counted[word] for word in order] for counted in (_counted(one.words, both) for one in side)])
+        for side in (ours, others)
+    )
+    return np.stack([np.abs(its - row).sum(1) for row in mine]), both
+
+
+def _counted(words: Sequence[str], both: frozenset[str]) -> Counter[str]:
+    return Counter(word for word in words if word in both)
+
+
+def _differ(one: Counter[str], other: Counter[str]) -> int:
+    return ((one - other) + (other - one)).total()
 
 
 def _is_name_or_number(word: str) -> bool:
