@@ -68,21 +68,33 @@ def statement_edits_by_pairs(
         distance = min(far.get(id(node), FAR) for part in one.parts for node in ast.walk(part))
         alike = sorted(((ratio(one.words, others[at].words), int(at)) for at in alone), reverse=True)[:_PARTNERS]
         pairs += [(distance * _A_STEP - share, one, others[at]) for share, at in alike if share >= _ALIKE]
-    seen = set[tuple[int, str]]()
-    for _, one, other in sorted(pairs, key=lambda pair: pair[0]):
-        assert one.code is not None
-        target = _counted(other.words, both)
-        for old, new in _differing(one.parts, other.parts):
-            made = _in_words_of(one.code, new, modules, names)
-            if made is None or ast.dump(made) == ast.dump(old) or (key := (id(old), ast.dump(made))) in seen:
-                continue
-            seen.add(key)
-            edit = HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
-            nearer = [word for part in one.parts for word in words_of(edit.within(part))]
-            if _differ(_counted(nearer, both), target) < _differ(_counted(one.words, both), target):
-                yield edit
-            if len(seen) >= _MOST:
-                return
+    found = [
+        (score, edit, kind) for score, one, other in pairs for edit, kind in _edits(one, other, both, modules, names)
+    ]
+    times = Counter(kind for _, _, kind in found)
+    ordered = sorted(found, key=lambda one: (times[one[2]] > 1, one[0]))
+    different = {(id(edit.old), ast.dump(edit.new)): edit for _, edit, _ in ordered}
+    yield from itertools.islice(different.values(), _MOST)
+
+
+def _edits(
+    one: _Statement, other: _Statement, both: frozenset[str], modules: Mapping[str, str], names: Mapping[str, str]
+) -> Iterator[tuple[HelperEdit, Any]]:
+    """Edits with which a statement has more of the other's words, each with the words that it changes.
+
+    What a port writes otherwise in several places is its way of writing it.
+    """
+    assert one.code is not None
+    target, own = _counted(other.words, both), _counted(one.words, both)
+    for old, new in _differing(one.parts, other.parts):
+        made = _in_words_of(one.code, new, modules, names)
+        if made is None or ast.dump(made) == ast.dump(old):
+            continue
+        edit = HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
+        nearer = _counted([word for part in one.parts for word in words_of(edit.within(part))], both)
+        if _differ(nearer, target) < _differ(own, target):
+            kind = frozenset((own - nearer).items()), frozenset((nearer - own).items())
+            yield edit, kind
 
 
 def _statements(tree: ast.AST) -> Iterator[_Statement]:
@@ -144,20 +156,24 @@ def _differing(ours: Sequence[ast.AST], theirs: Sequence[ast.AST]) -> Iterator[t
         yield from sorted(_inside(one, other), key=lambda pair: len(ast.dump(pair[0])))
 
 
-def _inside(one: Any, other: Any) -> Iterator[tuple[ast.expr, ast.expr]]:
-    if not isinstance(one, ast.AST) or not isinstance(other, ast.AST) or words_of(one) == words_of(other):
+def _inside(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if words_of(one) == words_of(other):
         return
-    if isinstance(one, ast.expr) and isinstance(other, ast.expr):
+    children = [*_children(one, other)] if type(one) is type(other) else []
+    different = [pair for pair in children if words_of(pair[0]) != words_of(pair[1])]
+    inside = [found for pair in different for found in _inside(*pair)]
+    is_more = len(different) != 1 or not inside
+    if is_more and isinstance(one, ast.expr) and isinstance(other, ast.expr):
         yield one, other
-    if type(one) is not type(other):
-        return
+    yield from inside
+
+
+def _children(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """The parts of two pieces of code in the same places, as far as both have them."""
     for field, value in ast.iter_fields(one):
         its = getattr(other, field, None)
-        if isinstance(value, list) and isinstance(its, list):
-            for mine, theirs in zip(value, its, strict=False):
-                yield from _inside(mine, theirs)
-        else:
-            yield from _inside(value, its)
+        both = (value, its) if isinstance(value, list) and isinstance(its, list) else ([value], [its])
+        yield from (pair for pair in zip(*both, strict=False) if all(isinstance(part, ast.AST) for part in pair))
 
 
 def _in_words_of(code: Code, node: ast.expr, modules: Mapping[str, str], names: Mapping[str, str]) -> ast.expr | None:
