@@ -27,6 +27,8 @@ from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
 
 _ALIKE = 0.3
 """Share of equal words, from which two statements may be a pair."""
+_LESS_ALIKE = 0.1
+"""And one that is less alike than another by more is none."""
 _PARTNERS = 3
 """So many statements of the reference's are tried for one of the port's."""
 _MOST = 120
@@ -67,11 +69,12 @@ def statement_edits_by_pairs(
             continue
         distance = min(far.get(id(node), FAR) for part in one.parts for node in ast.walk(part))
         alike = sorted(((ratio(one.words, others[at].words), int(at)) for at in alone), reverse=True)[:_PARTNERS]
-        pairs += [(distance * _A_STEP - share, one, others[at]) for share, at in alike if share >= _ALIKE]
+        least = max(_ALIKE, alike[0][0] - _LESS_ALIKE) if alike else _ALIKE
+        pairs += [(distance * _A_STEP - share, one, others[at]) for share, at in alike if share >= least]
     found = [
         (score, edit, kind) for score, one, other in pairs for edit, kind in _edits(one, other, both, modules, names)
     ]
-    times = Counter(kind for _, _, kind in found)
+    times = Counter(kind for kind, _ in {(kind, edit.old.lineno) for _, edit, kind in found})
     ordered = sorted(found, key=lambda one: (times[one[2]] > 1, one[0]))
     different = {(id(edit.old), ast.dump(edit.new)): edit for _, edit, _ in ordered}
     yield from itertools.islice(different.values(), _MOST)
@@ -88,7 +91,7 @@ def _edits(
     target, own = _counted(other.words, both), _counted(one.words, both)
     for old, new in _differing(one.parts, other.parts):
         made = _in_words_of(one.code, new, modules, names)
-        if made is None or ast.dump(made) == ast.dump(old):
+        if made is None or not isinstance(getattr(old, "ctx", ast.Load()), ast.Load):
             continue
         edit = HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
         nearer = _counted([word for part in one.parts for word in words_of(edit.within(part))], both)
