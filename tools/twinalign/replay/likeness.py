@@ -57,14 +57,14 @@ def partners_in_order(ours: Sequence[Words], others: Sequence[Words]) -> list[tu
         for other in range(len(others) + 1):
             found = [best[at - 1, other]] if at else []
             found += [best[at, other - 1]] if other else []
-            if at and other and (alike := _alike(ours[at - 1], others[other - 1])):
+            if at and other and (alike := likeness(ours[at - 1], others[other - 1])):
                 score, pairs = best[at - 1, other - 1]
                 found.append((score + alike, (*pairs, (at - 1, other - 1))))
             best[at, other] = max(found, key=lambda item: item[0], default=(0.0, ()))
     return list(best[len(ours), len(others)][1])
 
 
-def _alike(one: Words, two: Words) -> float:
+def likeness(one: Words, two: Words) -> float:
     """Share of equal words, more where both assign to the same names; 0 if they have too little in common."""
     same_name = one[:1] == two[:1] or _assigned(one) == _assigned(two) != []
     share = ratio(one, two)

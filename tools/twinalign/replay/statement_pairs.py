@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import difflib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +22,20 @@ import numpy as np
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.helper_edits import HelperEdit
-from twinalign.replay.likeness import ratio, words_of
+from twinalign.replay.likeness import SPELLED, likeness, ratio, words_of
 from twinalign.replay.slices import FAR
 from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
 
-_ALIKE = 0.3
-"""Share of equal words, from which two statements may be a pair."""
 _LESS_ALIKE = 0.1
-"""And one that is less alike than another by more is none."""
+"""A statement is no partner if another one is more alike by so much."""
 _PARTNERS = 3
 """So many statements of the reference's are tried for one of the port's."""
+_INNER = 0.5
+"""Share of equal words from which what two parts are applied to is compared as well."""
+_LIKE_NAMES = 0.7
+"""Share of equal letters of two names that may have been taken for each other."""
+_OTHER_ORDER = 0.5
+"""Of a word, where two statements have the same words in another order."""
 _MOST = 120
 _A_STEP = 0.05
 """Of a pair's likeness, for each step by which it is farther from what is wrong."""
@@ -68,16 +73,18 @@ def statement_edits_by_pairs(
         if own.min() == 0:
             continue
         distance = min(far.get(id(node), FAR) for part in one.parts for node in ast.walk(part))
-        alike = sorted(((ratio(one.words, others[at].words), int(at)) for at in alone), reverse=True)[:_PARTNERS]
-        least = max(_ALIKE, alike[0][0] - _LESS_ALIKE) if alike else _ALIKE
-        pairs += [(distance * _A_STEP - share, one, others[at]) for share, at in alike if share >= least]
+        alike = sorted(((likeness(one.words, others[at].words), int(at)) for at in alone), reverse=True)[:_PARTNERS]
+        least = max((share for share, _ in alike), default=0.0) - _LESS_ALIKE
+        pairs += [(distance * _A_STEP - share, one, others[at]) for share, at in alike if share > max(least, 0.0)]
     found = [
         (score, edit, kind) for score, one, other in pairs for edit, kind in _edits(one, other, both, modules, names)
     ]
     times = Counter(kind for kind, _ in {(kind, edit.old.lineno) for _, edit, kind in found})
-    ordered = sorted(found, key=lambda one: (times[one[2]] > 1, one[0]))
-    different = {(id(edit.old), ast.dump(edit.new)): edit for _, edit, _ in ordered}
-    yield from itertools.islice(different.values(), _MOST)
+    ordered = sorted(found, key=lambda one: one[0])
+    once = (edit for _, edit, kind in ordered if times[kind] == 1)
+    often = (edit for _, edit, kind in ordered if times[kind] > 1)
+    every = itertools.chain(once, _of_copies(codes), often)
+    yield from itertools.islice({(id(edit.old), ast.dump(edit.new)): edit for edit in every}.values(), _MOST)
 
 
 def _edits(
@@ -88,16 +95,27 @@ def _edits(
     What a port writes otherwise in several places is its way of writing it.
     """
     assert one.code is not None
-    target, own = _counted(other.words, both), _counted(one.words, both)
+    target, own = _shared(other.words, both), _shared(one.words, both)
     for old, new in _differing(one.parts, other.parts):
         made = _in_words_of(one.code, new, modules, names)
         if made is None or not isinstance(getattr(old, "ctx", ast.Load()), ast.Load):
             continue
         edit = HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
-        nearer = _counted([word for part in one.parts for word in words_of(edit.within(part))], both)
+        nearer = _shared([word for part in one.parts for word in words_of(edit.within(part))], both)
         if _differ(nearer, target) < _differ(own, target):
-            kind = frozenset((own - nearer).items()), frozenset((nearer - own).items())
-            yield edit, kind
+            counts = Counter(own), Counter(nearer)
+            yield edit, (frozenset((counts[0] - counts[1]).items()), frozenset((counts[1] - counts[0]).items()))
+
+
+def _of_copies(codes: Sequence[Code]) -> Iterator[HelperEdit]:
+    """Edits of calls that a function makes twice in the same words, each with the like name of something else."""
+    for code in codes:
+        calls = [one.value for one in code.nodes if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+        times = Counter(map(ast.dump, calls))
+        names = [node for call in calls if times[ast.dump(call)] > 1 for node in ast.walk(call)]
+        for node in (one for one in names if isinstance(one, ast.Name) and one.id in code.first_lines):
+            for other in difflib.get_close_matches(node.id, code.first_lines.keys() - {node.id}, cutoff=_LIKE_NAMES):
+                yield HelperEdit(code, node, ast.copy_location(ast.Name(other, ast.Load()), node))
 
 
 def _statements(tree: ast.AST) -> Iterator[_Statement]:
@@ -117,22 +135,28 @@ def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> tuple[np
     both = frozenset.intersection(*map(frozenset, spoken))
     order = sorted(both)
     mine, its = (
-        np.array([[counted[word] for word in order] for counted in (_counted(one.words, both) for one in side)])
+        np.array([[counted[word] for word in order] for counted in (Counter(one.words) for one in side)])
         for side in (ours, others)
     )
-    return np.stack([np.abs(its - row).sum(1) for row in mine]), both
+    apart = np.stack([np.abs(its - row).sum(1) for row in mine]).astype(np.float64)
+    for at, other in np.argwhere(apart == 0):
+        first, second = (_shared(one.words, both) for one in (ours[at], others[other]))
+        apart[at, other] = _OTHER_ORDER * (first != second)
+    return apart, both
 
 
-def _counted(words: Sequence[str], both: frozenset[str]) -> Counter[str]:
-    return Counter(word for word in words if word in both)
+def _differ(one: Sequence[str], other: Sequence[str]) -> float:
+    """By how many words two statements differ, or whether in their order alone."""
+    counts = Counter(one), Counter(other)
+    return ((counts[0] - counts[1]) + (counts[1] - counts[0])).total() or _OTHER_ORDER * (list(one) != list(other))
 
 
-def _differ(one: Counter[str], other: Counter[str]) -> int:
-    return ((one - other) + (other - one)).total()
+def _shared(words: Sequence[str], both: frozenset[str]) -> list[str]:
+    return [word for word in words if word in both]
 
 
 def _is_name_or_number(word: str) -> bool:
-    return word[0].isalnum() or word[0] == "_"
+    return word[0].isalnum() or word[0] in "_<>:-+*/%&|~"
 
 
 def _names_by_equal_statements(
@@ -162,13 +186,49 @@ def _differing(ours: Sequence[ast.AST], theirs: Sequence[ast.AST]) -> Iterator[t
 def _inside(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     if words_of(one) == words_of(other):
         return
-    children = [*_children(one, other)] if type(one) is type(other) else []
+    children = [*_children(one, other)] if type(one) is type(other) else [*_holders(one, other)]
     different = [pair for pair in children if words_of(pair[0]) != words_of(pair[1])]
     inside = [found for pair in different for found in _inside(*pair)]
-    is_more = len(different) != 1 or not inside
+    is_more = len(different) != 1 or not inside or _size(one) != _size(other)
     if is_more and isinstance(one, ast.expr) and isinstance(other, ast.expr):
         yield one, other
+        yield from _with_more(one, other)
     yield from inside
+
+
+def _size(node: ast.AST) -> tuple[Any, ...]:
+    """The kind of a part, and how many parts of each kind it has."""
+    return type(node), *(len(value) for _, value in ast.iter_fields(node) if isinstance(value, list))
+
+
+def _holders(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """What either part is a method, an item, an attribute or a function of, if that is alike: `x.unsqueeze(1)` and
+    `x[:, None]` are one."""
+    first, second = _holder(one), _holder(other)
+    for pair in ((first, second), (one, second), (first, other)):
+        if None not in pair and ratio(words_of(pair[0]), words_of(pair[1])) >= _INNER:
+            yield pair  # type: ignore[misc]
+            return
+
+
+def _holder(node: ast.AST) -> ast.expr | None:
+    if isinstance(node, ast.Call):
+        return node.func.value if isinstance(node.func, ast.Attribute) else next(iter(node.args), None)
+    return node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else None
+
+
+def _with_more(one: ast.expr, other: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """A call or a dictionary with one more of the other's named items."""
+    if isinstance(one, ast.Call) and isinstance(other, ast.Call):
+        given = {SPELLED.get(str(item.arg), item.arg) for item in one.keywords}
+        for item in other.keywords:
+            if item.arg is not None and item.arg not in given:
+                yield one, ast.Call(one.func, one.args, [*one.keywords, item])
+    if isinstance(one, ast.Dict) and isinstance(other, ast.Dict):
+        known = {ast.dump(key) for key in one.keys if key is not None}
+        for key, value in zip(other.keys, other.values, strict=True):
+            if key is not None and ast.dump(key) not in known:
+                yield one, ast.Dict([*one.keys, key], [*one.values, value])
 
 
 def _children(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
