@@ -119,9 +119,7 @@ class Component:
                 return (edit for edit in found if not _asks_for_side(edit))
 
             known = reversed(kept_edits(self.worker))  # which have mended another part
-            read = (item for one, _ in values["functions"] for item in one["globals"].items())
-            modules = {name: str(found[1]) for name, found in read if found[0] == "name"}
-            pairs = statement_edits_by_pairs(codes, trees, modules, far)
+            pairs = statement_edits_by_pairs(codes, trees, values["functions"], far)
             found = _first(itertools.chain(known, self.likely(codes, trees), pairs), fit, _OF_LIKELY * seconds)
             return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds))
 

@@ -30,7 +30,7 @@ from twinalign.replay.drawn_unit import ROUNDING, Draw, allowed, children_of
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.grafts import grafts
-from twinalign.replay.helper_edits import Edit
+from twinalign.replay.helper_edits import Edit, HelperEdit
 from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.kept_edits import keep_edit
 from twinalign.replay.layer_calls import FORWARD, LOSS
@@ -46,6 +46,7 @@ from twinalign.replay.port_passes import JUDGED, Forcing
 from twinalign.replay.running_functions import Ran, codes_running, functions_of
 from twinalign.replay.slices import kept_parts, lines_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
+from twinalign.replay.statement_pairs import statement_edits_by_pairs
 from twinalign.verdict.array_difference import difference
 
 _LATER = 2
@@ -110,12 +111,14 @@ def _searched(
     values, trees = theirs["values"], parsed_at(theirs["code"])
     grafted = [] if of_gradients else grafts(codes, unit.values, values["functions"], far, unit.delay)
 
+    pairs = filter(unit.makes_no_layer, statement_edits_by_pairs(codes, trees, values["functions"], far))
+
     def edits(far: Mapping[int, int]) -> Iterable[Edit]:
         near = sorted((one for one in grafted if id(one.old) in far), key=lambda one: far[id(one.old)])
         found = in_turn(near, ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran))
-        return itertools.chain(unit.of_other_layers(codes), filter(unit.makes_no_layer, found))
+        return itertools.chain(unit.of_other_layers(codes), pairs, filter(unit.makes_no_layer, found))
 
-    found = found_anyhow(unit.placed(codes, far), values, trees, grafted, far, edits, unit.fit, seconds)
+    found = found_anyhow(unit.placed(codes, far, pairs), values, trees, grafted, far, edits, unit.fit, seconds)
     return found or {"near": lines_of(codes, far)}
 
 
@@ -212,14 +215,14 @@ class _Unit:
                 found.setdefault(part, set()).add(type(inner).__name__)
         return found
 
-    def placed(self, codes: Sequence[Code], far: Mapping[int, int]) -> Unit | None:
+    def placed(self, codes: Sequence[Code], far: Mapping[int, int], pairs: Iterable[HelperEdit]) -> Unit | None:
         """The unit as `found_by_values` takes it; None where it is not wrong in its values."""
         if self._phase != "forward":
             return None
         first = self._draws[0]
         own = [code for code in codes if not self._is_of_construction(code)]
         like = self._worker.backend.to_tensor_like
-        likely = other_arguments(own, far, self.ran)
+        likely = itertools.chain(other_arguments(own, far, self.ran), pairs)
         left = functools.partial(self._left, first)
         return Unit(own, left, lambda: not left(), self.fits_whole, self.values, like, self._classes(), likely)
 

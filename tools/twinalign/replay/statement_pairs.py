@@ -52,15 +52,20 @@ class _Statement:
 
 
 def statement_edits_by_pairs(
-    codes: Sequence[Code], theirs: Sequence[ast.AST], modules: Mapping[str, str], far: Mapping[int, int]
+    codes: Sequence[Code],
+    theirs: Sequence[ast.AST],
+    functions: Sequence[tuple[Mapping[str, Any], Any]],
+    far: Mapping[int, int],
 ) -> Iterator[HelperEdit]:
     """Edits of the port's functions, those of the most alike pairs and those near to what is wrong first.
 
     Args:
         theirs: the reference's functions that do the same.
-        modules: names that these read from their modules → the module or function that they are.
+        functions: the same, as `values_of` has them, with the names that they read from their modules.
         far: of `distances`.
     """
+    read = (item for function, _ in functions for item in function["globals"].items())
+    modules = {name: str(found[1]) for name, found in read if found[0] == "name"}
     ours = [dataclasses.replace(one, code=code) for code in codes for one in _statements(code.tree)]
     others = list({tuple(one.words): one for tree in theirs for one in _statements(tree)}.values())
     if not ours or not others:
