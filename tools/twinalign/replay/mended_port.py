@@ -111,7 +111,8 @@ def _searched(
     values, trees = theirs["values"], parsed_at(theirs["code"])
     grafted = [] if of_gradients else grafts(codes, unit.values, values["functions"], far, unit.delay)
 
-    pairs = filter(unit.makes_no_layer, statement_edits_by_pairs(codes, trees, values["functions"], far))
+    of_pairs = statement_edits_by_pairs(codes, trees, values["functions"], far)
+    pairs = (edit for edit in of_pairs if type(edit) is HelperEdit and unit.makes_no_layer(edit))
 
     def edits(far: Mapping[int, int]) -> Iterable[Edit]:
         near = sorted((one for one in grafted if id(one.old) in far), key=lambda one: far[id(one.old)])

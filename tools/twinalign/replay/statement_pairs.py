@@ -21,6 +21,7 @@ import numpy as np
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.grafts import Graft
 from twinalign.replay.helper_edits import HelperEdit
 from twinalign.replay.likeness import SPELLED, likeness, ratio, words_of
 from twinalign.replay.slices import FAR
@@ -31,7 +32,8 @@ _LESS_ALIKE = 0.1
 _PARTNERS = 3
 """So many statements of the reference's are tried for one of the port's."""
 _INNER = 0.5
-"""Share of equal words from which what two parts are applied to is compared as well."""
+"""Share of equal words from which what two parts are applied to is compared as well, and from which a part is changed,
+and not replaced as a whole."""
 _LIKE_NAMES = 0.7
 """Share of equal letters of two names that may have been taken for each other."""
 _OTHER_ORDER = 0.5
@@ -85,7 +87,7 @@ def statement_edits_by_pairs(
         (score, edit, kind) for score, one, other in pairs for edit, kind in _edits(one, other, both, modules, names)
     ]
     times = Counter(kind for kind, _ in {(kind, edit.old.lineno) for _, edit, kind in found})
-    ordered = sorted(found, key=lambda one: one[0])
+    ordered = sorted(found, key=lambda one: (isinstance(one[1], Graft), one[0]))
     once = (edit for _, edit, kind in ordered if times[kind] == 1)
     often = (edit for _, edit, kind in ordered if times[kind] > 1)
     every = itertools.chain(once, _of_copies(codes), often)
@@ -105,11 +107,13 @@ def _edits(
         made = _in_words_of(one.code, new, modules, names)
         if made is None or not isinstance(getattr(old, "ctx", ast.Load()), ast.Load):
             continue
-        edit = HelperEdit(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
+        is_other = ratio(words_of(old), words_of(made)) < _INNER
+        kind_of = Graft if is_other else HelperEdit
+        edit = kind_of(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
         nearer = _shared([word for part in one.parts for word in words_of(edit.within(part))], both)
         if _differ(nearer, target) < _differ(own, target):
-            counts = Counter(own), Counter(nearer)
-            yield edit, (frozenset((counts[0] - counts[1]).items()), frozenset((counts[1] - counts[0]).items()))
+            before, after = Counter(own), Counter(nearer)
+            yield edit, (frozenset((before - after).items()), frozenset((after - before).items()))
 
 
 def _of_copies(codes: Sequence[Code]) -> Iterator[HelperEdit]:
