@@ -192,7 +192,7 @@ def test_places_are_told_before_their_causes_are_sought_and_a_spent_budget_is_sa
     place = "norm (forward)"
     assert told.index(f"found: differences in {place}") < told.index(f"ref: why {place} differs, 1 of 1")
     assert fault.explanation is None
-    assert "not tried: the causes from " in fault.evidence["notes"][-1]
+    assert "not tried: some of the known causes, and two of them together; " in fault.evidence["notes"][-1]
     assert "--explain-seconds 120 gives it more" in fault.evidence["notes"][-1]
 
 

@@ -180,7 +180,7 @@ def _prove_named(
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
             break
         if budget.is_spent:
-            examined.not_tried = f"the causes from {cause.id} on, and two causes together"
+            examined.not_tried = "some of the known causes, and two of them together"
             break
         outcome = examined.attempt([cause], variant)
         if outcome is not None:

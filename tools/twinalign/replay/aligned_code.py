@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from twinalign.replay.code_text import AS_WRITTEN, LONGEST, shortened
+from twinalign.replay.code_text import AS_WRITTEN, LONGEST, shortened, shortened_both
 from twinalign.replay.constants import differ, plain_values
 from twinalign.replay.likeness import partners_in_order, words_of
 from twinalign.replay.opened_blocks import header, inner, loop_like, opened
@@ -140,8 +140,9 @@ class Difference:
             where = f"{line_of(self.ours, self.new)} and {line_of(self.theirs, self.old)}{self._constants}"
             return f"`{shortened(self.new)}` gives something else than it does in the reference, {where}"
         old, new = self.smallest
+        before, after = shortened_both(new, old)
         return (
-            f"`{shortened(new)}` in place of `{shortened(old)}`, "
+            f"`{before}` in place of `{after}`, "
             f"{line_of(self.ours, new, self.new)} and {line_of(self.theirs, old, self.old)}{self._constants}"
         )
 

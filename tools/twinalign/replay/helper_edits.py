@@ -17,7 +17,7 @@ import numpy as np
 
 from twinalign.replay.aligned_code import Code, last_part, line_of
 from twinalign.replay.assignment_edits import assignment_edits
-from twinalign.replay.code_text import AS_WRITTEN, shortened
+from twinalign.replay.code_text import AS_WRITTEN, shortened, shortened_both
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
@@ -57,10 +57,11 @@ class HelperEdit:
     @property
     def text(self) -> str:
         """What the port has in place of what, with the line."""
-        return f"`{self._before}` in place of `{self._after}`, {line_of(self.code, self.old)}"
+        before, after = self._both
+        return f"`{before}` in place of `{after}`, {line_of(self.code, self.old)}"
 
     def to_json(self) -> dict[str, str]:
-        return {"before": self._before, "after": self._after}
+        return dict(zip(("before", "after"), self._both, strict=True))
 
     @property
     def _around(self) -> ast.AST:
@@ -75,12 +76,8 @@ class HelperEdit:
         return found
 
     @property
-    def _before(self) -> str:
-        return shortened(self._around)
-
-    @property
-    def _after(self) -> str:
-        """In the port's names, also where the reference's code takes the place."""
+    def _both(self) -> tuple[str, str]:
+        """What is there and what takes its place, in the port's names, also where the reference's code does."""
         tree, names = copy.deepcopy(with_paddles_words(self.within(self._around))), dict[str, ast.AST]()
         for node in ast.walk(self.code.tree):
             if isinstance(node, ast.Name) and (written := getattr(node, AS_WRITTEN, None)) is not None:
@@ -88,7 +85,7 @@ class HelperEdit:
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and node.id in names and not hasattr(node, AS_WRITTEN):
                 setattr(node, AS_WRITTEN, names[node.id])
-        return shortened(tree)
+        return shortened_both(self._around, tree)
 
     @property
     def exchanges(self) -> bool:

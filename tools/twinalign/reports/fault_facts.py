@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from twinalign.files.curve_names import LEARNING_RATE, WEIGHT_NORM
 from twinalign.reports.language import Language
 from twinalign.reports.shown_values import figure, figures, legible
 
@@ -235,24 +236,33 @@ def _line(step: Mapping[str, Any]) -> str:
 
 def _of_steps(evidence: Mapping[str, Any]) -> list[str]:
     if "parameters" not in evidence:
-        values = evidence.get("values", {})
-        shown = [
-            (name, value["first_step"], *_numbers(value["reference"], value["port"]))
-            for name, value in list(values.items())[:_SHOWN_CURVES]
-        ]
-        once = {name for name, value in values.items() if len(value["reference"]) == len(value["port"]) == 1}
-        lines = [
-            f"{name} differs{'' if name in once and step == 0 else f' from step {step} on'}: {reference} in the "
-            f"reference, {port} in the port"
-            for name, step, reference, port in shown
-        ]
-        more = len(values) - _SHOWN_CURVES
-        return lines + ([f"{more} more curves differ, which --json lists"] if more > 0 else [])
+        return _of_curves(evidence.get("values", {}))
     wrong, judged = evidence["parameters_wrong"], evidence["parameters_judged"]
     return [
         f"updates {wrong} of {judged} parameters differently, from step {evidence['first_step']} on, by up to "
         f"{figure(evidence['largest_relative_difference'])} relative: {some(evidence['parameters'])}"
     ]
+
+
+def _of_curves(values: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Curves that differ: parameters that one side alone trains and rates before what follows from them."""
+    lines, told = list[str](), set[str]()
+    for side, other in (("reference", "port"), ("port", "reference")):
+        alone = [name for name, value in values.items() if name.startswith(WEIGHT_NORM) and not value[other]]
+        if alone and any(name.startswith(WEIGHT_NORM) and value[other] for name, value in values.items()):
+            told.update(alone)
+            names = some([name.removeprefix(WEIGHT_NORM) for name in alone])
+            lines.append(f"no optimizer of the {other} has {names}, as one of the {side} does")
+    left = {name: value for name, value in values.items() if name not in told}
+    ordered = sorted(left, key=lambda name: not name.startswith(LEARNING_RATE))
+    for name in ordered[:_SHOWN_CURVES]:
+        value = left[name]
+        reference, port = _numbers(value["reference"], value["port"])
+        once, step = len(value["reference"]) == len(value["port"]) == 1, value["first_step"]
+        since = "" if once and step == 0 else f" from step {step} on"
+        lines.append(f"{name} differs{since}: {reference} in the reference, {port} in the port")
+    more = len(left) - _SHOWN_CURVES
+    return lines + ([f"{more} more curves differ, which --json lists"] if more > 0 else [])
 
 
 def _of_data(evidence: Mapping[str, Any]) -> list[str]:

@@ -135,7 +135,7 @@ def slice_shifted(site: Site) -> Changes:
         if part < whole:
             for start in range(min(whole - part + 1, 8)):
                 yield f"from {start} along axis {axis}", of_input("narrow", axis, start, part)
-            yield f"the last along axis {axis}", of_input("narrow", axis, whole - part, part)
+            yield f"the last {part} along axis {axis}", of_input("narrow", axis, whole - part, part)
 
 
 enter_edits("forward", (
