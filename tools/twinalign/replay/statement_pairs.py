@@ -13,7 +13,7 @@ import dataclasses
 import difflib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -88,8 +88,8 @@ def statement_edits_by_pairs(
     ]
     times = Counter(kind for kind, _ in {(kind, edit.old.lineno) for _, edit, kind in found})
     ordered = sorted(found, key=lambda one: (isinstance(one[1], Graft), one[0]))
-    once = (edit for _, edit, kind in ordered if times[kind] == 1)
-    often = (edit for _, edit, kind in ordered if times[kind] > 1)
+    once = (edit for _, edit, kind in ordered if kind is not None and times[kind] == 1)
+    often = (edit for _, edit, kind in ordered if kind is None or times[kind] > 1)
     every = itertools.chain(once, _of_copies(codes), often)
     yield from itertools.islice({(id(edit.old), ast.dump(edit.new)): edit for edit in every}.values(), _MOST)
 
@@ -97,19 +97,29 @@ def statement_edits_by_pairs(
 def _edits(
     one: _Statement, other: _Statement, both: frozenset[str], modules: Mapping[str, str], names: Mapping[str, str]
 ) -> Iterator[tuple[HelperEdit, Any]]:
-    """Edits with which a statement has more of the other's words, each with the words that it changes.
+    """Edits with which a statement has more of the other's words, each with the words that it changes; None where it
+    takes an item that the other has besides.
 
     What a port writes otherwise in several places is its way of writing it.
     """
-    assert one.code is not None
+    code = one.code
+    assert code is not None
     target, own = _shared(other.words, both), _shared(one.words, both)
+
+    def spelled(node: ast.expr) -> ast.expr | None:
+        return _in_words_of(code, node, modules, names)
+
+    def edit_of(old: ast.expr, new: ast.expr) -> HelperEdit:
+        kind = HelperEdit if ratio(words_of(old), words_of(new)) >= _INNER else Graft
+        return kind(code, old, ast.fix_missing_locations(ast.copy_location(new, old)))
+
     for old, new in _differing(one.parts, other.parts):
-        made = _in_words_of(one.code, new, modules, names)
+        for more in _with_more(old, new, spelled):
+            yield edit_of(old, more), None
+        made = spelled(new)
         if made is None or not isinstance(getattr(old, "ctx", ast.Load()), ast.Load):
             continue
-        is_other = ratio(words_of(old), words_of(made)) < _INNER
-        kind_of = Graft if is_other else HelperEdit
-        edit = kind_of(one.code, old, ast.fix_missing_locations(ast.copy_location(made, old)))
+        edit = edit_of(old, made)
         nearer = _shared([word for part in one.parts for word in words_of(edit.within(part))], both)
         if _differ(nearer, target) < _differ(own, target):
             before, after = Counter(own), Counter(nearer)
@@ -140,8 +150,9 @@ def _statements(tree: ast.AST) -> Iterator[_Statement]:
 def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> tuple[np.ndarray, frozenset[str]]:
     """By how many words each statement differs from each of the other side's, `[ours, others]`, and the words that
     count: not those that one side alone has, nor signs."""
-    spoken = ({word for one in side for word in one.words if _is_name_or_number(word)} for side in (ours, others))
-    both = frozenset.intersection(*map(frozenset, spoken))
+    spoken = [{word for one in side for word in one.words if _counts(word)} for side in (ours, others)]
+    spoken[0].update(name for one in ours if one.code is not None for name in one.code.first_lines)
+    both = frozenset(spoken[0] & spoken[1])
     order = sorted(both)
     mine, its = (
         np.array([[counted[word] for word in order] for counted in (Counter(one.words) for one in side)])
@@ -164,7 +175,7 @@ def _shared(words: Sequence[str], both: frozenset[str]) -> list[str]:
     return [word for word in words if word in both]
 
 
-def _is_name_or_number(word: str) -> bool:
+def _counts(word: str) -> bool:
     return word[0].isalnum() or word[0] in "_<>:-+*/%&|~"
 
 
@@ -201,7 +212,6 @@ def _inside(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]
     is_more = len(different) != 1 or not inside or _size(one) != _size(other)
     if is_more and isinstance(one, ast.expr) and isinstance(other, ast.expr):
         yield one, other
-        yield from _with_more(one, other)
     yield from inside
 
 
@@ -226,18 +236,20 @@ def _holder(node: ast.AST) -> ast.expr | None:
     return node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else None
 
 
-def _with_more(one: ast.expr, other: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """A call or a dictionary with one more of the other's named items."""
+def _with_more(one: ast.AST, other: ast.AST, spelled: Callable[[ast.expr], Any]) -> Iterator[ast.expr]:
+    """A call or a dictionary with one more of the other's named items; `spelled`: in the port's words, None if it has
+    none."""
     if isinstance(one, ast.Call) and isinstance(other, ast.Call):
         given = {SPELLED.get(str(item.arg), item.arg) for item in one.keywords}
-        for item in other.keywords:
-            if item.arg is not None and item.arg not in given:
-                yield one, ast.Call(one.func, one.args, [*one.keywords, item])
+        for item in (item for item in other.keywords if item.arg is not None and item.arg not in given):
+            if (call := spelled(ast.Call(ast.Name("dict", ast.Load()), [], [item]))) is not None:
+                yield ast.Call(one.func, one.args, [*one.keywords, *call.keywords])
     if isinstance(one, ast.Dict) and isinstance(other, ast.Dict):
         known = {ast.dump(key) for key in one.keys if key is not None}
-        for key, value in zip(other.keys, other.values, strict=True):
-            if key is not None and ast.dump(key) not in known:
-                yield one, ast.Dict([*one.keys, key], [*one.values, value])
+        pairs = zip(other.keys, other.values, strict=True)
+        for key, value in ((key, value) for key, value in pairs if key is not None and ast.dump(key) not in known):
+            if (more := spelled(ast.Dict([key], [value]))) is not None:
+                yield ast.Dict([*one.keys, *more.keys], [*one.values, *more.values])
 
 
 def _children(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
