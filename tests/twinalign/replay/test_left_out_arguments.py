@@ -7,7 +7,12 @@ import ast
 import pytest
 
 from twinalign.replay.aligned_code import parsed
-from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
+from twinalign.replay.left_out_arguments import (
+    left_out_arguments,
+    left_out_factors,
+    left_out_masks,
+    left_out_names,
+)
 
 FUNCTION = """
 def kept(boxes, classes, overlap, most, mask):
@@ -52,3 +57,12 @@ def test_a_mask_chooses_throughout_a_statement() -> None:
     edits = [(ast.unparse(old), ast.unparse(new)) for old, new in left_out_masks(code, code.tree.body)]
     assert ("(np.mean(f0), np.std(f0))", "(np.mean(f0[voiced]), np.std(f0[voiced]))") in edits
     assert ("f0", "f0[voiced]") in edits
+
+
+def test_a_name_may_lack_the_factor_of_another() -> None:
+    source = "def ce(logp, onehot, weight):\n    row = onehot * weight\n    return row.sum() - logp.sum(-1)"
+    code = parsed(source, "port.py", 1, "ce", "paddle")
+    assert code is not None
+    edits = [(ast.unparse(old), ast.unparse(new)) for old, new in left_out_factors(code, code.tree.body)]
+    assert ("logp", "logp * weight") in edits
+    assert not any(old == "onehot" for old, _ in edits)

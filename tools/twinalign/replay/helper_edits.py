@@ -21,7 +21,12 @@ from twinalign.replay.code_text import AS_WRITTEN, shortened, shortened_both
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
-from twinalign.replay.left_out_arguments import left_out_arguments, left_out_masks, left_out_names
+from twinalign.replay.left_out_arguments import (
+    left_out_arguments,
+    left_out_factors,
+    left_out_masks,
+    left_out_names,
+)
 from twinalign.replay.likeness import own_words, words_of
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
@@ -226,7 +231,8 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
     """
     parts = [*code.tree.body, *code.tree.args.defaults]
     yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
-    lacking = left_out_arguments(code, parts, known), left_out_names(code, parts), left_out_masks(code, parts)
+    of_function = (left_out_names, left_out_masks, left_out_factors)
+    lacking = left_out_arguments(code, parts, known), *(find(code, parts) for find in of_function)
     nodes = [node for part in theirs for node in ast.walk(part)]
     plain = plain_edits(parts, nodes, ast.walk(code.tree))
     edits = itertools.chain(*lacking, assignment_edits(code.tree), plain)

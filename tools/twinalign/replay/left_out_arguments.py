@@ -6,6 +6,7 @@ What a function makes and never reads is likely to be what is left out.
 import ast
 import inspect
 import itertools
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -45,6 +46,22 @@ def left_out_names(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
     for node in expressions(parts) if unread else ():
         for name in unread[:_MOST_UNREAD]:
             for new in _with_name(node, name):
+                yield node, ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+def left_out_factors(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
+    """Names with a factor that another name of the function has: `logits * weight` beside `labels * weight`."""
+    products = [one for one in code.nodes if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
+    named = [(one.left, one.right) for one in products if isinstance(one.right, ast.Name)]
+    factors = list(dict.fromkeys(right.id for left, right in named if isinstance(left, ast.Name)))
+    has = {id(side) for pair in named for side in pair}
+    first = code.first_lines
+    for node in expressions(parts):
+        if not isinstance(node, ast.Name) or node.id not in first or id(node) in has:
+            continue
+        for name in factors[:_MOST_UNREAD]:
+            if name != node.id and first.get(name, math.inf) < node.lineno:
+                new = ast.BinOp(node, ast.Mult(), ast.Name(name, ast.Load()))
                 yield node, ast.fix_missing_locations(ast.copy_location(new, node))
 
 
