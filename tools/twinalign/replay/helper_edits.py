@@ -272,7 +272,9 @@ def _rank(edit: HelperEdit) -> int:
         return 1 if all(isinstance(one, int) for one in both) else 2
     scales = isinstance(edit.new, (ast.UnaryOp, ast.Call)) or isinstance(getattr(edit.new, "op", None), ast.Mult)
     if scales and edit.old in _given_to(edit.new):
-        return 3 if isinstance(edit.new, ast.BinOp) and edit.new.left is edit.new.right else 4  # a square, or a factor
+        if isinstance(edit.new, ast.BinOp) and isinstance(edit.new.right, ast.Name):  # a square, or what is lacking
+            return 3 if edit.new.left is edit.new.right else 2
+        return 4
     return 3 if _writes_other_name(edit) else 1
 
 
