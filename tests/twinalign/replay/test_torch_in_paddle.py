@@ -22,6 +22,8 @@ from twinalign.replay.torch_in_paddle import in_paddle  # noqa: E402
         ("torch.topk(x, 2).indices", "paddle.topk(x, 2)[1]"),
         ("x.reshape(x.shape[::-1])", "x.reshape(x.shape[::-1])"),
         ("x.view(k, -1)", "x.reshape([k, -1])"),
+        ("(x * 1).mul_(k).add_(x, alpha=1 - k)", "x * 1 * k + x * (1 - k)"),
+        ("torch.nn.MaxPool1d(2)(x[None])", "paddle.nn.MaxPool1D(2)(x[None])"),
         ("x.expand(*(k, 4, 3))", "x.expand([*(k, 4, 3)])"),
         (
             "torch.triu(torch.ones(k, 3, dtype=torch.float32), 1)",

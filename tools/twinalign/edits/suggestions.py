@@ -104,7 +104,7 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"in {where}: use `{quoted[2]}` once more, as the reference does, and build no layer for `{quoted[1]}`"
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         to_do = inside.get("to_do") or f"write `{inside['after']}` in place of `{inside['before']}`"
-        return f"in {where}: {to_do}{_left_over(inside)}"
+        return f"in {where}: {to_do}{_ordinal(*inside.get('of_line', (0, 1)))}{_left_over(inside)}"
     if explanation["id"] == "parameters_frozen" and "BatchNorm" in str(evidence.get("paddle_class")):
         return f"in {where}: {_OF_FROZEN_BIAS}"
     if explanation["id"] == "operand_activated":
@@ -196,8 +196,12 @@ def _which_of_line(edit: Mapping[str, Any]) -> str:
     """Which one of a line is meant, if what is to be replaced stands there more than once."""
     line, column = linecache.getline(str(edit["file"]), edit["line"]), edit.get("span", (0, -1))[1]
     places = [found.start() for found in re.finditer(rf"(?<![\w.]){re.escape(edit['before'])}(?!\w)", line)]
-    at = places.index(column) if column in places else len(_ORDINALS)
-    return f" (the {_ORDINALS[at]} of {len(places)} in that line)" if len(places) > 1 and at < len(_ORDINALS) else ""
+    return _ordinal(places.index(column) if column in places else len(_ORDINALS), len(places))
+
+
+def _ordinal(at: int, most: int) -> str:
+    """Which one of so many is meant, from 0; nothing if there is one alone."""
+    return f" (the {_ORDINALS[at]} of {most} in that line)" if most > 1 and at < len(_ORDINALS) else ""
 
 
 def _as_these(lines: Iterable[str]) -> str:

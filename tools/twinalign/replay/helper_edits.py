@@ -65,8 +65,22 @@ class HelperEdit:
         before, after = self._both
         return f"`{before}` in place of `{after}`, {line_of(self.code, self.old)}"
 
-    def to_json(self) -> dict[str, str]:
-        return dict(zip(("before", "after"), self._both, strict=True))
+    def to_json(self) -> dict[str, Any]:
+        found = dict(zip(("before", "after"), self._both, strict=True))
+        return found | ({"of_line": of_line} if (of_line := self._of_line) else {})
+
+    @property
+    def _of_line(self) -> list[int]:
+        """Which one it is of those that read alike in that line, from 0, and how many there are, if more than one."""
+        around, text = self._around, ast.unparse(self._around)
+        alike = [
+            one
+            for one in self.code.nodes
+            if type(one) is type(around) and getattr(one, "lineno", 0) == self.old.lineno and ast.unparse(one) == text
+        ]
+        alike.sort(key=lambda one: getattr(one, "col_offset", 0))
+        at = next((at for at, one in enumerate(alike) if one is around), None)
+        return [at, len(alike)] if len(alike) > 1 and at is not None else []
 
     @property
     def _around(self) -> ast.AST:

@@ -117,7 +117,7 @@ def _searched(
     def edits(far: Mapping[int, int]) -> Iterable[Edit]:
         near = sorted((one for one in grafted if id(one.old) in far), key=lambda one: far[id(one.old)])
         found = in_turn(near, ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran))
-        return itertools.chain(unit.of_other_layers(codes), pairs, filter(unit.makes_no_layer, found))
+        return itertools.chain(pairs, unit.of_other_layers(codes), filter(unit.makes_no_layer, found))
 
     found = found_anyhow(unit.placed(codes, far, pairs), values, trees, grafted, far, edits, unit.fit, seconds)
     return found or {"near": lines_of(codes, far)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ _TYPES = {"float": "float32", "double": "float64", "long": "int64", "int": "int3
 """Methods of torch that change the type."""
 _NO_METHODS = frozenset(("contiguous", "cpu", "cuda"))
 """Methods of torch that change nothing."""
+_IN_PLACE = {"add_": ast.Add(), "sub_": ast.Sub(), "mul_": ast.Mult(), "div_": ast.Div()}
+_OF_DIMENSIONS = re.compile(r"[A-Z]\w*[123]d")
+"""Layers, whose names end with a capital letter in paddle."""
 _OF_TWO = {"min": "minimum", "max": "maximum"}
 _OF_SHAPE = frozenset(("empty", "ones", "rand", "randn", "zeros"))
 """Functions that take a shape, which in torch may be several numbers."""
@@ -105,6 +109,10 @@ class _Spelling(ast.NodeTransformer):
             return ast.Call(ast.Attribute(holder, "astype", ast.Load()), [ast.Constant(_TYPES[function.attr])], [])
         if function.attr == "size" and len(given) == 1:
             return ast.Subscript(ast.Attribute(holder, "shape", ast.Load()), given[0], ast.Load())
+        if function.attr in _IN_PLACE and len(given) == 1:  # its value is what the port computes
+            scales = [one.value for one in named if one.arg == "alpha"]
+            other = ast.BinOp(given[0], ast.Mult(), scales[0]) if scales else given[0]
+            return ast.BinOp(holder, _IN_PLACE[function.attr], other)
         name = _FROM.get(function.attr, function.attr)
         if name in _WITH_LISTS and (len(given) != 1 or isinstance(given[0], ast.Starred)):  # else paddle takes it so
             given = [ast.List(given, ast.Load())]
@@ -125,6 +133,7 @@ class _Spelling(ast.NodeTransformer):
             return self._root(place)
         if place.startswith("torch."):
             name = _FROM.get(name, name)
+            name = f"{name[:-1]}D" if _OF_DIMENSIONS.fullmatch(name) else name
             holder = holder.replace("torch", "paddle", 1)
         if (own := self._ours.get(f"{holder}.{name}")) is not None:
             return ast.Name(own, ast.Load())
