@@ -16,6 +16,7 @@ from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.faults import Fault
 
 _MOST_KNOWN = 6
+_NO_TIME = "not searched in the reference: its code is that of {}, for whose causes the time did not suffice"
 _MOST_SEEN = 12
 """So many tensors behind a layer are looked at."""
 
@@ -52,7 +53,13 @@ class CauseSearch:
         searched: list[tuple[Fault, Mapping[str, Any]]] = []
         right: list[tuple[str, str]] = []
         left, second = "", self._second_draw(asked)
+        given_up: dict[Any, str] = {}
         for number, (fault, suspect) in enumerate(asked, start=1):
+            code = suspect["layer"], fault.phase, str(suspect.get("functions"))
+            if code in given_up and suspect.get("functions"):  # an edit of that code may mend all of them
+                fault.note(_NO_TIME.format(given_up[code]))
+                searched.append((fault, suspect))
+                continue
             answer = self.ask(
                 "ref",
                 reference_explain,
@@ -78,6 +85,8 @@ class CauseSearch:
                 fault.note(*_of_same_code(fault, suspect, searched))
                 if answer["right_lines"]:
                     fault.evidence["right_lines"] = answer["right_lines"]
+                if answer["stopped"]:
+                    given_up[code] = place_of(fault)
             searched.append((fault, suspect))
         return right
 
