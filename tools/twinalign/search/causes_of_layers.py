@@ -53,9 +53,9 @@ class CauseSearch:
         searched: list[tuple[Fault, Mapping[str, Any]]] = []
         right: list[tuple[str, str]] = []
         left, second = "", self._second_draw(asked)
-        given_up: dict[Any, str] = {}
+        given_up: dict[tuple[str, str], str] = {}
         for number, (fault, suspect) in enumerate(asked, start=1):
-            code = suspect["layer"], fault.phase, str(suspect.get("functions"))
+            code = suspect["layer"], fault.phase
             if code in given_up and suspect.get("functions"):  # an edit of that code may mend all of them
                 fault.note(_NO_TIME.format(given_up[code]))
                 searched.append((fault, suspect))
