@@ -51,8 +51,10 @@ _MADE_BY = {
 }
 """Curve of a training → names under which code says what it shows; what follows from others comes behind them."""
 _LATE = FAR
-_OF_LIKELY = 0.4
-"""Share of the time for edits that are likely whatever the code is."""
+_OF_LIKELY = 0.6
+"""Share of the time for edits that are likely whatever the code is, or by how it reads beside the reference's."""
+_OF_OTHERS = 0.6
+"""And for all others, at least."""
 _SIDE = "framework"
 """Parameter of a case's methods that asks for a side."""
 _NUMBER = "", "number of samples"
@@ -120,8 +122,10 @@ class Component:
 
             known = reversed(kept_edits(self.worker))  # which have mended another part
             pairs = statement_edits_by_pairs(codes, trees, values["functions"], far)
+            began = time.process_time()
             found = _first(itertools.chain(known, self.likely(codes, trees), pairs), fit, _OF_LIKELY * seconds)
-            return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, seconds))
+            left = max(seconds - (time.process_time() - began), _OF_OTHERS * seconds)
+            return keep_edit(self.worker, found or found_anyhow(unit, values, trees, grafted, far, edits, fit, left))
 
     def _distances(self, codes: Sequence[Code]) -> dict[int, int]:
         """Of each part of the code from what is wrong; that of the farthest where several things are."""
