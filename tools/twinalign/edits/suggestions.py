@@ -12,7 +12,7 @@ from twinalign.edits.argument_values import called_function, optimizer_values, p
 from twinalign.edits.certainty import wrong_lines
 from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
 from twinalign.edits.statements import TORCH_ALONE, WITH_LISTS, spelled
-from twinalign.replay.likeness import own_words
+from twinalign.replay.likeness import own_words, spelled_words
 
 _SHOWN_LINES = 4
 _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
@@ -141,13 +141,17 @@ def _left_over(edit: Mapping[str, str]) -> str:
 
 
 def _other_words(fault: Mapping[str, Any]) -> str:
-    """The least that the reference has in place of what the port has in the lines that are proven to be wrong."""
+    """What the reference has in place of what the port has in the lines that are proven to be wrong, if they differ in
+    one part alone: of several, some may be another way of writing the same."""
     wrong = wrong_lines(fault)
     there = [one for one in fault["reference_edits"] if one["likely"] and one.get("runs", True)]
     there = [one for one in there if _place_of(one) in wrong and one["after"].strip()]
     if not there:
         return ""
     least = min(there, key=lambda one: len(one["before"]) + len(one["after"]))
+    mended = (one["before"].replace(least["before"], least["after"], 1) for one in there)
+    if any(spelled_words(line) != spelled_words(one["after"]) for line, one in zip(mended, there, strict=True)):
+        return ""
     return f", which has {_in_one_line(least['after'])} in place of {_in_one_line(least['before'])}"
 
 
