@@ -13,7 +13,7 @@ import dataclasses
 import difflib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +27,10 @@ from twinalign.replay.likeness import SPELLED, likeness, ratio, words_of
 from twinalign.replay.slices import FAR
 from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
 
+_NEAREST = 500
+"""So many statements of the port are looked at, those nearest to what is wrong."""
+_COMPARED = 20
+"""And so many of the reference's, that differ in the fewest words, are compared with each word by word."""
 _LESS_ALIKE = 0.1
 """A statement is no partner if another one is more alike by so much."""
 _PARTNERS = 3
@@ -68,7 +72,10 @@ def statement_edits_by_pairs(
     """
     read = (item for function, _ in functions for item in function["globals"].items())
     modules = {name: str(found[1]) for name, found in read if found[0] == "name"}
-    ours = [dataclasses.replace(one, code=code) for code in codes for one in _statements(code.tree)]
+    every = [dataclasses.replace(one, code=code) for code in codes for one in _statements(code.tree)]
+    distances = [min(far.get(id(node), FAR) for part in one.parts for node in ast.walk(part)) for one in every]
+    nearest = sorted(range(len(every)), key=distances.__getitem__)[:_NEAREST]
+    ours = [every[at] for at in nearest]
     others = list({tuple(one.words): one for tree in theirs for one in _statements(tree)}.values())
     if not ours or not others:
         return
@@ -76,13 +83,14 @@ def statement_edits_by_pairs(
     names = _names_by_equal_statements(ours, others, apart)
     alone = np.flatnonzero(apart.min(0) > 0)
     pairs: list[tuple[float, _Statement, _Statement]] = []
-    for one, own in zip(ours, apart, strict=True):
+    for at, one, own in zip(nearest, ours, apart, strict=True):
         if own.min() == 0:
             continue
-        distance = min(far.get(id(node), FAR) for part in one.parts for node in ast.walk(part))
-        alike = sorted(((likeness(one.words, others[at].words), int(at)) for at in alone), reverse=True)[:_PARTNERS]
+        like = alone[np.argsort(own[alone], kind="stable")[:_COMPARED]]
+        alike = sorted(((likeness(one.words, others[to].words), int(to)) for to in like), reverse=True)[:_PARTNERS]
         least = max((share for share, _ in alike), default=0.0) - _LESS_ALIKE
-        pairs += [(distance * _A_STEP - share, one, others[at]) for share, at in alike if share > max(least, 0.0)]
+        chosen = [(share, others[to]) for share, to in alike if share > max(least, 0.0)]
+        pairs += [(distances[at] * _A_STEP - share, one, other) for share, other in chosen]
     found = [
         (score, edit, kind) for score, one, other in pairs for edit, kind in _edits(one, other, both, modules, names)
     ]
@@ -90,8 +98,8 @@ def statement_edits_by_pairs(
     ordered = sorted(found, key=lambda one: (isinstance(one[1], Graft), one[0]))
     once = (edit for _, edit, kind in ordered if kind is not None and times[kind] == 1)
     often = (edit for _, edit, kind in ordered if kind is None or times[kind] > 1)
-    every = itertools.chain(once, _of_copies(codes), often)
-    yield from itertools.islice({(id(edit.old), ast.dump(edit.new)): edit for edit in every}.values(), _MOST)
+    edits = itertools.chain(once, _of_copies(codes), often)
+    yield from itertools.islice({(id(edit.old), ast.dump(edit.new)): edit for edit in edits}.values(), _MOST)
 
 
 def _edits(
@@ -153,16 +161,25 @@ def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> tuple[np
     spoken = [{word for one in side for word in one.words if _counts(word)} for side in (ours, others)]
     spoken[0].update(name for one in ours if one.code is not None for name in one.code.first_lines)
     both = frozenset(spoken[0] & spoken[1])
-    order = sorted(both)
-    mine, its = (
-        np.array([[counted[word] for word in order] for counted in (Counter(one.words) for one in side)])
-        for side in (ours, others)
-    )
-    apart = np.stack([np.abs(its - row).sum(1) for row in mine]).astype(np.float64)
+    said = [[set(_numbered(_shared(one.words, both))) for one in side] for side in (ours, others)]
+    places = {word: place for place, word in enumerate(set().union(*said[0], *said[1]))}
+    mine, its = (np.zeros((len(side), len(places)), np.float32) for side in said)
+    for side, found in zip(said, (mine, its), strict=True):
+        for row, words in zip(found, side, strict=True):
+            row[[places[word] for word in words]] = 1.0
+    apart = (mine.sum(1)[:, None] + its.sum(1)[None] - 2.0 * mine @ its.T).astype(np.float64)
     for at, other in np.argwhere(apart == 0):
         first, second = (_shared(one.words, both) for one in (ours[at], others[other]))
         apart[at, other] = _OTHER_ORDER * (first != second)
     return apart, both
+
+
+def _numbered(words: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Each word with the number of times that it has come before."""
+    times = Counter[str]()
+    for word in words:
+        yield word, times[word]
+        times[word] += 1
 
 
 def _differ(one: Sequence[str], other: Sequence[str]) -> float:
