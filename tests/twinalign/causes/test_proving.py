@@ -94,7 +94,7 @@ def test_a_spent_budget_ends_the_search_and_says_what_was_not_tried() -> None:
     examined, budget = Given({"a1": proven(0.0, exact=True)}), Budget(0.0)
     with budget.of_one():
         assert prove(examined, budget) is None
-        assert examined.not_tried == "the causes from cause_a on, and two causes together"
+        assert examined.not_tried == "some of the known causes, and two of them together"
         stopped = budget.stopped(examined.not_tried)
     assert stopped is not None
     assert "--explain-seconds 120 " in stopped
