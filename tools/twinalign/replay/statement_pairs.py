@@ -157,7 +157,7 @@ def _statements(tree: ast.AST) -> Iterator[_Statement]:
 
 def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> tuple[np.ndarray, frozenset[str]]:
     """By how many words each statement differs from each of the other side's, `[ours, others]`, and the words that
-    count: not those that one side alone has, nor signs."""
+    count: not those that one side alone has, nor brackets and the like."""
     spoken = [{word for one in side for word in one.words if _counts(word)} for side in (ours, others)]
     spoken[0].update(name for one in ours if one.code is not None for name in one.code.first_lines)
     both = frozenset(spoken[0] & spoken[1])
@@ -169,8 +169,7 @@ def _apart(ours: Sequence[_Statement], others: Sequence[_Statement]) -> tuple[np
             row[[places[word] for word in words]] = 1.0
     apart = (mine.sum(1)[:, None] + its.sum(1)[None] - 2.0 * mine @ its.T).astype(np.float64)
     for at, other in np.argwhere(apart == 0):
-        first, second = (_shared(one.words, both) for one in (ours[at], others[other]))
-        apart[at, other] = _OTHER_ORDER * (first != second)
+        apart[at, other] = _differ(*(_shared(one.words, both) for one in (ours[at], others[other])))
     return apart, both
 
 
@@ -182,10 +181,10 @@ def _numbered(words: Iterable[str]) -> Iterator[tuple[str, int]]:
         times[word] += 1
 
 
-def _differ(one: Sequence[str], other: Sequence[str]) -> float:
+def _differ(one: list[str], other: list[str]) -> float:
     """By how many words two statements differ, or whether in their order alone."""
     counts = Counter(one), Counter(other)
-    return ((counts[0] - counts[1]) + (counts[1] - counts[0])).total() or _OTHER_ORDER * (list(one) != list(other))
+    return ((counts[0] - counts[1]) + (counts[1] - counts[0])).total() or _OTHER_ORDER * (one != other)
 
 
 def _shared(words: Sequence[str], both: frozenset[str]) -> list[str]:
