@@ -18,6 +18,7 @@ from twinalign.reports.plots import curve_plot, plotting
 from twinalign.reports.shown_values import figures
 from twinalign.reports.stage_tables import stage_tables
 from twinalign.reports.summary import worst_first
+from twinalign.search.optimizer import steps_evidence
 from twinalign.terminal.faults import fault_text
 
 
@@ -67,6 +68,20 @@ def test_the_lines_that_a_cause_does_not_name_stand_behind_it(
     assert shown["lines"] == lines
     said = str(fault_text("1.", {**shown, "suggestion": ""}))
     assert f"cause: {', '.join([text, *lines])} [x]" in said
+
+
+@pytest.mark.parametrize(
+    ("apart", "text"),
+    [
+        ({"0.parameter.a": 0.5, "2.parameter.b": np.inf}, "from step 0 on, by up to 0.5 relative: a, b"),
+        ({"1.parameter.b": np.inf}, "from step 1 on: b"),
+    ],
+)
+def test_a_parameter_that_one_side_alone_moves_has_no_relative_difference(apart: dict[str, float], text: str) -> None:
+    taken = {"ref": {"facts": {}}, "paddle": {"facts": {}, "unnamed": []}}
+    evidence = steps_evidence(apart, {"start.a": np.zeros(1), "start.b": np.zeros(1)}, taken)
+    fault = {"phase": "optimizer", "paddle_layer": "optimizer", "explanation": None, "evidence": evidence}
+    assert facts(fault) == [f"updates {len(apart)} of 2 parameters differently, {text}"]
 
 
 def unexplained(path: str, **evidence: Any) -> dict[str, Any]:

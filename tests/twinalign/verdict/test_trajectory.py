@@ -156,6 +156,7 @@ def test_float64_steps_excuse_no_offset_no_jump_and_nothing_that_rounding_does_n
     ("name", "places"),
     [
         ("curve.loss", ": forward pass, loss or data"),
+        ("curve.ema_distance", ": gradient, optimizer or average of weights"),
         ("curve.weight_norm.fc.weight", ": gradient, optimizer or schedule"),
         ("curve.learning_rate", ": optimizer or schedule"),
     ],

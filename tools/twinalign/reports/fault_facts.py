@@ -238,10 +238,10 @@ def _of_steps(evidence: Mapping[str, Any]) -> list[str]:
     if "parameters" not in evidence:
         return _of_curves(evidence.get("values", {}))
     wrong, judged = evidence["parameters_wrong"], evidence["parameters_judged"]
-    return [
-        f"updates {wrong} of {judged} parameters differently, from step {evidence['first_step']} on, by up to "
-        f"{figure(evidence['largest_relative_difference'])} relative: {some(evidence['parameters'])}"
-    ]
+    greatest = evidence["largest_relative_difference"]
+    by = "" if greatest is None else f", by up to {figure(greatest)} relative"
+    since = f"from step {evidence['first_step']} on"
+    return [f"updates {wrong} of {judged} parameters differently, {since}{by}: {some(evidence['parameters'])}"]
 
 
 def _of_curves(values: Mapping[str, Mapping[str, Any]]) -> list[str]:

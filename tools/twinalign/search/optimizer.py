@@ -203,7 +203,8 @@ def steps_evidence(
     split = [key.split(".", 2) for key in differing]
     parameters = list(dict.fromkeys(name for _, _, name in split))
     judged = {key.partition(".")[2] for key in reference if key.startswith("start.")}
-    greatest = max(differing, key=lambda key: differing[key])
+    # Of what one side alone moves there is no relative difference.
+    greatest = max(differing, key=lambda key: (np.isfinite(differing[key]), differing[key]))
     return {
         "parameters": parameters[:_MOST_LISTED],
         "parameters_wrong": len(parameters),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.files.curve_names import CURVE_PREFIX, LEARNING_RATE, WEIGHT_NORM
+from twinalign.files.curve_names import CURVE_PREFIX, EMA_DISTANCE, LEARNING_RATE, WEIGHT_NORM
 from twinalign.verdict import results
 
 if TYPE_CHECKING:
@@ -209,6 +209,8 @@ class _Curves:
         name = self.name.removeprefix(CURVE_PREFIX)
         if name.startswith(WEIGHT_NORM):  # as the first update leaves it
             return "gradient, optimizer or schedule"
+        if name.startswith(EMA_DISTANCE):  # behind the first update, too
+            return "gradient, optimizer or average of weights"
         return "optimizer or schedule" if name.startswith(LEARNING_RATE) else "forward pass, loss or data"
 
     def _bug(self, step: int) -> tuple[str, str]:
