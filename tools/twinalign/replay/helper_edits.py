@@ -263,13 +263,16 @@ def ranked_edits(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> list[Helpe
     return sorted(ranks, key=lambda edit: (ranks[edit][0] > 0, ranks[edit][1], ranks[edit][0]))
 
 
-def ranks_of_edits(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> dict[HelperEdit, tuple[int, int]]:
-    """Each small edit → from 0, what exchanges parts, to 4, signs and factors; and the wording that is lost, at most 0.
+def ranks_of_edits(
+    codes: Sequence[Code], theirs: Sequence[ast.AST], chosen: Callable[[HelperEdit], bool] = lambda edit: True
+) -> dict[HelperEdit, tuple[int, int]]:
+    """Each `chosen` small edit → from 0, what exchanges parts, to 4, signs and factors; and the wording that is lost,
+    at most 0.
 
     Another edit that writes the same is the same.
     """
     wording = Wording([code.tree for code in codes], theirs)
-    edits = (edit for code in codes for edit in edits_of_function(code, theirs, codes))
+    edits = (edit for code in codes for edit in edits_of_function(code, theirs, codes) if chosen(edit))
     different = {(id(one.old), type(one), ast.dump(one.new)): one for one in edits}.values()
     return {edit: (_rank(edit), -max(wording.gain(edit.old, edit.new), 0)) for edit in different}
 

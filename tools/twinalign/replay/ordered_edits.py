@@ -164,15 +164,16 @@ def ordered_edits(
         found: list[tuple[tuple[float, int], Edit]] = []
         tried = Counter[int]()
         is_in_vain = _without_effect(some)
-        for edit, (rank, lost) in ranks_of_edits(some, theirs).items():
-            if is_in_vain(edit):
-                continue
-            if (nodes is None or id(edit.old) in nodes) and (
-                ran is None or ran.may_stand(edit.code, edit.old, edit.new)
-            ):
-                again = 0 if of_gradients and _stops(edit.new) != _stops(edit.old) else tried[id(edit.old)]
-                found.append(((cost(edit, rank, lost) + _AGAIN * again, lost), edit))
-                tried[id(edit.old)] += 1
+
+        def may_stand(edit: HelperEdit) -> bool:
+            if is_in_vain(edit) or (nodes is not None and id(edit.old) not in nodes):
+                return False
+            return ran is None or ran.may_stand(edit.code, edit.old, edit.new)
+
+        for edit, (rank, lost) in ranks_of_edits(some, theirs, may_stand).items():
+            again = 0 if of_gradients and _stops(edit.new) != _stops(edit.old) else tried[id(edit.old)]
+            found.append(((cost(edit, rank, lost) + _AGAIN * again, lost), edit))
+            tried[id(edit.old)] += 1
         for code in some:
             for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes):
                 crossed = of_statement.crossed * _CROSSED

@@ -3,9 +3,11 @@
 import ast
 import copy
 import dataclasses
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from typing import Any
 
 from twinalign.replay.aligned_code import Code, line_of
 from twinalign.replay.code_text import shortened
@@ -19,21 +21,38 @@ _RIGHT = "the port does what the reference does"
 
 @dataclasses.dataclass(frozen=True)
 class StatementEdit:
-    """A function with one statement at another place, without it, or with one more.
+    """A function with one statement at another place, without it, or with one more; it is made when it is asked for.
 
     Attributes:
-        code, edited: the function as it is, and with the edit.
+        code: the function as it is.
         node: the statement, or the one beside which another is added.
-        text, to_do: in words what is wrong, and what is to be done.
+        changed: the blocks that it changes, with the statements that they then have.
+        say: says what is wrong, and what is to be done.
         crossed: how many statements lie between both places.
     """
 
     code: Code
-    edited: Code
     node: ast.stmt
-    text: str
-    to_do: str
+    changed: Sequence[tuple["_Block", Sequence[ast.stmt]]]
+    say: Callable[[], tuple[str, str]]
     crossed: int = 1
+
+    @functools.cached_property
+    def edited(self) -> Code:
+        """The function with the edit."""
+        made = copy.deepcopy(self.code.tree)
+        known = dict(zip(map(id, ast.walk(self.code.tree)), ast.walk(made), strict=True))
+        for block, statements in self.changed:
+            setattr(known[id(block.owner)], block.field, [known.get(id(one), one) for one in statements])
+        return dataclasses.replace(self.code, tree=made)
+
+    @functools.cached_property
+    def text(self) -> str:
+        return self.say()[0]
+
+    @functools.cached_property
+    def to_do(self) -> str:
+        return self.say()[1]
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
@@ -65,10 +84,15 @@ class _Block:
 
 def statement_edits(code: Code, chosen: Callable[[ast.stmt], bool] = lambda node: True) -> Iterator[StatementEdit]:
     """Edits of a function's `chosen` statements, each that makes another function once; see `_edits`."""
-    known = {ast.dump(code.tree)}
+    written = functools.cache(ast.dump)
+    known = set[frozenset[Any]]()
     for edit in _edits(code, chosen):
-        if (made := ast.dump(edit.edited.tree)) not in known:
-            known.add(made)
+        made = [(block, tuple(map(written, statements))) for block, statements in edit.changed]
+        if all(tuple(map(written, block.statements)) == statements for block, statements in made):
+            continue
+        key = frozenset((id(block.owner), block.field, statements) for block, statements in made)
+        if key not in known:
+            known.add(key)
             yield edit
 
 
@@ -86,6 +110,7 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[Statement
     known = {name for name, times in stored.items() if times > 1 or name in given}
     has_loop = any(isinstance(one, _LOOPS) for one in ast.walk(tree))
     inside = [block for block in blocks if not has_loop or _in_loop(block)]
+    cut_off = _CutOff(known)
     found, calls = [], list[tuple[_Block, int]]()
     for block in inside:
         for at, statement in enumerate(block.statements):
@@ -99,7 +124,7 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[Statement
             for other in inside:
                 for to in range(len(other.statements) + (not isinstance(other.statements[-1], _ENDS))):
                     crossed = _crossed(block, at, other, to)
-                    if crossed and not _is_cut_off(statement, crossed, known):
+                    if crossed and not cut_off(statement, crossed):
                         found.append((not (is_call or is_block), len(crossed), statement.lineno, block, at, other, to))
     found.sort(key=lambda one: one[:3])
     moved = (
@@ -133,14 +158,26 @@ def _function(statement: ast.stmt) -> str:
     return called.id if isinstance(called, ast.Name) else ""
 
 
-def _is_cut_off(statement: ast.stmt, crossed: Sequence[ast.stmt], known: Set[str]) -> bool:
-    """Whether one of both reads what the other makes, but for names that are `known` before, with another value."""
-    made, used = _made(statement), _names(statement)
-    return any((_made(one) & used | made & _names(one)) - known for one in crossed)
+class _CutOff:
+    """Whether one of a statement and those that it crosses reads what the other makes, but for names that are `known`
+    before, with another value."""
 
+    def __init__(self, known: Set[str]) -> None:
+        self._known = known
+        self._seen: dict[ast.stmt, tuple[Set[str], Set[str]]] = {}
 
-def _made(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    def __call__(self, statement: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
+        made, used = self._names(statement)
+        others = map(self._names, crossed)
+        return any((made_there & used | made & used_there) - self._known for made_there, used_there in others)
+
+    def _names(self, node: ast.stmt) -> tuple[Set[str], Set[str]]:
+        """The names that a statement makes, and all that it has."""
+        if node not in self._seen:
+            names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+            made = {one.id for one in names if isinstance(one.ctx, ast.Store)}
+            self._seen[node] = made, {one.id for one in names}
+        return self._seen[node]
 
 
 def _crossed(block: _Block, at: int, other: _Block, to: int) -> list[ast.stmt] | None:
@@ -151,7 +188,7 @@ def _crossed(block: _Block, at: int, other: _Block, to: int) -> list[ast.stmt] |
         return block.statements[min(at + 1, to) if to > at else to : to if to > at else at]
     if block.owner in other.around:  # into a block beside it
         inner = next((one for one in block.statements if one in other.around), None)
-        if inner is None or other.around[-2:] != (block.owner, other.owner):
+        if inner in (None, block.statements[at]) or other.around[-2:] != (block.owner, other.owner):
             return None
         place = block.statements.index(inner)
         between = block.statements[at + 1 : place] if at < place else block.statements[place + 1 : at]
@@ -168,23 +205,31 @@ def _crossed(block: _Block, at: int, other: _Block, to: int) -> list[ast.stmt] |
 
 
 def _moved(code: Code, block: _Block, at: int, other: _Block, to: int) -> StatementEdit:
-    made, source, target = _copied(code, block, other)
-    moved = source[at]
-    target.insert(to, moved)
+    node, source = block.statements[at], [*block.statements]
+    target = source if other.owner is block.owner and other.field == block.field else [*other.statements]
+    target.insert(to, node)
     source.pop(at + (1 if source is target and to <= at else 0))
     if not source:
-        source.append(ast.Pass())
-    node, (now, then) = block.statements[at], _words(block, at, other, to)
-    text = f"`{shortened(node)}`, {line_of(code, node)}, stands {now} {_RIGHT}"
-    return StatementEdit(code, made, node, text, f"write `{shortened(node)}` {then}")
+        source.append(ast.copy_location(ast.Pass(), node))
+    changed = [(block, source)] if source is target else [(block, source), (other, target)]
+
+    def say() -> tuple[str, str]:
+        now, then = _words(block, at, other, to)
+        text = f"`{shortened(node)}`, {line_of(code, node)}, stands {now} {_RIGHT}"
+        return text, f"write `{shortened(node)}` {then}"
+
+    return StatementEdit(code, node, changed, say)
 
 
 def _left_out(code: Code, block: _Block, at: int) -> StatementEdit:
-    made, source, _ = _copied(code, block, block)
-    source[at] = ast.copy_location(ast.Pass(), source[at])
     node = block.statements[at]
-    text = f"`{shortened(node)}`, {line_of(code, node)}, is too much: without it {_RIGHT}"
-    return StatementEdit(code, made, node, text, f"leave `{shortened(node)}` out")
+    left = [*block.statements[:at], ast.copy_location(ast.Pass(), node), *block.statements[at + 1 :]]
+
+    def say() -> tuple[str, str]:
+        text = f"`{shortened(node)}`, {line_of(code, node)}, is too much: without it {_RIGHT}"
+        return text, f"leave `{shortened(node)}` out"
+
+    return StatementEdit(code, node, [(block, left)], say)
 
 
 def _lacking(code: Code, calls: Sequence[tuple[_Block, int]]) -> Iterator[StatementEdit]:
@@ -202,19 +247,16 @@ def _lacking(code: Code, calls: Sequence[tuple[_Block, int]]) -> Iterator[Statem
             block = next(known[one][both] for both in known[one] if both in known[other])
             new = ast.parse(f"{one}.{name}()").body[0]
             for at, beside in enumerate(block.statements):
-                made, source, _ = _copied(code, block, block)
-                source.insert(at + 1, ast.copy_location(new, beside))
-                where = f"behind `{_first_line(beside)}`"
-                text = f"`{one}.{name}()` is lacking {where}, {line_of(code, beside)}: with it {_RIGHT}"
-                yield StatementEdit(code, made, beside, text, f"write `{one}.{name}()` {where}")
+                added = ast.copy_location(copy.copy(new), beside)
+                more = [*block.statements[: at + 1], added, *block.statements[at + 1 :]]
+                say = functools.partial(_words_of_lacking, code, f"{one}.{name}()", beside)
+                yield StatementEdit(code, beside, [(block, more)], say)
 
 
-def _copied(code: Code, block: _Block, other: _Block) -> tuple[Code, list[ast.stmt], list[ast.stmt]]:
-    """The function again, and there the statements of two blocks."""
-    made = copy.deepcopy(code.tree)
-    known = dict(zip(map(id, ast.walk(code.tree)), ast.walk(made), strict=True))
-    source, target = (getattr(known[id(one.owner)], one.field) for one in (block, other))
-    return dataclasses.replace(code, tree=made), source, target
+def _words_of_lacking(code: Code, call: str, beside: ast.stmt) -> tuple[str, str]:
+    where = f"behind `{_first_line(beside)}`"
+    text = f"`{call}` is lacking {where}, {line_of(code, beside)}: with it {_RIGHT}"
+    return text, f"write `{call}` {where}"
 
 
 def _words(block: _Block, at: int, other: _Block, to: int) -> tuple[str, str]:
@@ -237,8 +279,3 @@ def _words(block: _Block, at: int, other: _Block, to: int) -> tuple[str, str]:
 
 def _first_line(node: ast.stmt) -> str:
     return shortened(node).partition(":")[0] if hasattr(node, "body") else shortened(node)
-
-
-def _names(*nodes: ast.AST) -> set[str]:
-    inside: Sequence[ast.AST] = [one for node in nodes for one in ast.walk(node)]
-    return {one.id for one in inside if isinstance(one, ast.Name)}
