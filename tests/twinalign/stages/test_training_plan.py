@@ -34,3 +34,19 @@ def test_what_has_a_gradient_is_not_replaced(makes_a_gradient: bool, tmp_path: P
     swaps = TrainingSwaps(plan, load_backend("torch"), model, CanonicalNames.of({}))
     given = model(torch.ones(3)) if makes_a_gradient else torch.ones(3)
     assert (swaps.batch(given, 0, 0) is given) == makes_a_gradient
+
+
+@pytest.mark.parametrize(
+    ("apart", "is_replaced"),
+    [(1e-7, True), (2e-6, False), (np.eye(1, 100)[0] * 5e-6, True), (np.eye(1, 100)[0] * 5e-5, False)],
+    ids=["rounding", "more on the average", "a single value", "more in a single value"],
+)
+def test_batches_that_differ_by_rounding_are_replaced(apart: Any, is_replaced: bool, tmp_path: Path) -> None:
+    theirs = np.random.default_rng(0).uniform(0.5, 1.0, 100)
+    save_npz(tmp_path / "data.npz", {"batch.0.0": theirs})
+    model: Any = torch.nn.Linear(3, 3)
+    swaps = TrainingSwaps(
+        TrainingPlan(rounded=str(tmp_path / "data.npz")), load_backend("torch"), model, CanonicalNames.of({})
+    )
+    given = swaps.batch(torch.from_numpy(theirs * (1 + apart)), 0, 0)
+    assert bool((given.numpy() == theirs).all()) == is_replaced == bool(swaps.replaced)

@@ -102,6 +102,37 @@ def test_the_norm_of_a_gradient_is_that_behind_what_a_subclass_does_before_its_s
     assert curves.points["gradient_norm"].tolist() == [0.0]
 
 
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+@pytest.mark.parametrize(("factor", "seen"), [(0.5, 0.5), (2.0, 1.0)], ids=["clips", "writes a decay into it"])
+def test_the_norm_of_a_gradient_is_that_which_a_step_of_ones_own_leaves_if_it_clips(
+    framework: str, factor: float, seen: float
+) -> None:
+    model, ones = _model(framework)
+    backend = load_backend(framework)
+    if framework == "torch":
+        from torch import optim
+    else:
+        from paddle import optimizer as optim
+
+    class Own(optim.Optimizer):  # type: ignore[misc, name-defined]
+        def step(self) -> None:
+            for parameter in backend.named_parameters(model).values():
+                backend.set_gradient(parameter, factor * backend.to_array(parameter.grad))
+
+    norms = []
+
+    def train(framework: str, model: Any, record: Any, steps: int | None) -> dict[str, Any]:
+        parameters = list(model.parameters())
+        optimizer = Own(parameters, {"lr": 0.1}) if framework == "torch" else Own(0.1, parameters)
+        model(ones([1, 2])).sum().backward()
+        norms.append(sum(float((backend.to_array(one.grad) ** 2).sum()) for one in parameters) ** 0.5)
+        optimizer.step()
+        return {}
+
+    curves = run_training(SimpleNamespace(train=train, accept=()), framework, backend, model, CanonicalNames())
+    assert curves.points["gradient_norm"].tolist() == [pytest.approx(seen * norms[0])]
+
+
 def test_a_frozen_layer_that_shares_names_with_a_trained_one_is_no_average() -> None:
     """A layer that subtracts a mean has a bias of three numbers, as the last one has."""
     import torch

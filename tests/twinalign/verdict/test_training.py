@@ -93,6 +93,18 @@ def test_curves_of_one_side_only_are_named() -> None:
     assert {tensor.name for tensor in found.tensors if tensor.verdict == "diverged"} == {"curve.loss", "curve.lr"}
 
 
+def test_what_is_recorded_behind_a_loop_is_no_count_of_its_steps() -> None:
+    """Float64 has made eight steps, and a score once."""
+    steps = np.arange(12.0)
+    rates = {"curve.learning_rate": np.ones(12), "curve.score": np.ones(1)}
+    loss = 1.0 + steps
+    exact = {n: array[:8] for n, array in {**rates, "curve.loss": loss}.items()}
+    low = {**rates, "curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-8), "repeat.curve.score": np.ones(1)}
+    port = {**rates, "curve.loss": loss * (1 + 1e-9 * 5**steps)}
+    of_loss = next(t for t in compare_training(low, port, exact, exact).tensors if t.name == "curve.loss")
+    assert "the float64 runs agree in all their 8 steps" in of_loss.reason
+
+
 def test_curves_that_hooks_see_on_one_side_alone_are_a_note() -> None:
     """An optimizer of the user's own class makes steps that no hook sees; averages go by the names of parameters."""
     case = {"curve.loss": np.ones(3), "curve.batch_size": np.ones(3), "weights.a": np.array([0.1, 1.0, 1.0, 3.0, 2.0])}

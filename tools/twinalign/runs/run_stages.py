@@ -78,7 +78,8 @@ def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunRes
         record_switched(recorder, progress)
         _judge_stage(recorder, stage, result)
         plans: dict[str, dict[str, Any]] = {side: {} for side in SIDES}
-        for needed in (on_same_batches, longer):
+        # More steps may show what last bits of the batches do.
+        for needed in (on_same_batches, longer, on_same_batches):
             if more := needed(recorder, result.stages[stage]):
                 plans = {side: {**of_side, **more[side]} for side, of_side in plans.items()}
                 train_again(recorder, plans)

@@ -15,6 +15,9 @@ from twinalign.files.recordings import save_npz
 
 _BATCH, _STATE, _OPTIMIZER = "batch.", "state.", "optimizer."
 _SWITCH = "switch"
+_OF_ONE = 10.0
+"""An element may differ by so many times what batches do on the average: behind a resampling and a power, single ones
+do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,11 +173,13 @@ def keep_data(path: Path, moved: Path) -> None:
 
 
 def _is_rounded(own: np.ndarray, given: np.ndarray) -> bool:
-    """Whether two batches differ, in no element by more than rounding to float32 here and there makes."""
+    """Whether two batches differ, by no more than rounding to float32 here and there makes: on the average, and in each
+    element."""
     if own.shape != given.shape or "f" not in (own.dtype.kind, given.dtype.kind):
         return False
-    apart = float(np.abs(own - given).max(initial=0.0))
-    return 0.0 < apart <= OF_FLOAT32 * float(np.abs(given).max(initial=0.0))
+    apart, size = np.abs(own - given), np.abs(given)
+    on_average = np.linalg.norm(apart) <= OF_FLOAT32 * np.linalg.norm(size)
+    return bool(on_average) and 0.0 < apart.max(initial=0.0) <= _OF_ONE * OF_FLOAT32 * size.max(initial=0.0)
 
 
 def _read(path: str) -> dict[str, np.ndarray]:

@@ -100,6 +100,10 @@ class _Watched(functools.partial[Any]):
         return copy.deepcopy(self.args[1], memo)
 
 
+def _is_of_framework(optimizer: Any) -> bool:
+    return type(optimizer).__module__.startswith(("torch.", "paddle."))
+
+
 def _is_copy(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two parts have the same parameters, as far as one of them has any."""
     shapes = [{end: list(p.shape) for end, p in part.items()} for part in (one, other)]
@@ -229,9 +233,8 @@ class _Watch:
         if not self._is_mine(optimizer):
             return
         self._report()
-        held = {id(p): p for p in self._backend.held_parameters(optimizer)}
-        gradients = {key: p.grad for key, p in held.items() if p.grad is not None}
-        self._gradient_norms = dict(zip(gradients, self._backend.norms(list(gradients.values())), strict=True))
+        held = {id(p) for p in self._backend.held_parameters(optimizer)}
+        self._gradient_norms = self._norms_of_gradients(optimizer)
         number = self._optimizers.index(id(optimizer))
         end = f".{number + 1}" if number else ""
         self._gradient_curve = GRADIENT_NORM + end
@@ -242,23 +245,40 @@ class _Watch:
 
     def _inside_step(self, optimizer: Any) -> None:
         """A user's class may clip before its step calls that of the framework; what this leaves is what others clip."""
-        of_framework = type(optimizer).__module__.startswith(("torch.", "paddle."))
-        if self._gradient_curve and self._is_mine(optimizer) and not of_framework:
-            held = {id(p): p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None}
-            self._gradient_norms = dict(zip(held, self._backend.norms(list(held.values())), strict=True))
-            self.seen[self._gradient_curve][-1] = math.hypot(*self._gradient_norms.values())
+        if self._gradient_curve and self._is_mine(optimizer) and not _is_of_framework(optimizer):
+            self._see_clipped(self._norms_of_gradients(optimizer))
+
+    def _behind_own_step(self, optimizer: Any) -> None:
+        """The same of a class whose step calls none of the framework's: what makes no gradient greater clips.
+
+        Some write more into the gradient, such as a decay.
+        """
+        if not self._gradient_curve or _is_of_framework(optimizer):
+            return
+        left, before = self._norms_of_gradients(optimizer), self._gradient_norms
+        if left.keys() == before.keys() and all(norm <= before[key] for key, norm in left.items()):
+            self._see_clipped(left)
+
+    def _norms_of_gradients(self, optimizer: Any) -> dict[int, float]:
+        held = {id(p): p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None}
+        return dict(zip(held, self._backend.norms(list(held.values())), strict=True))
+
+    def _see_clipped(self, norms: Mapping[int, float]) -> None:
+        """Norms of gradients by the parameter's id, in place of those that were seen at the beginning of the step."""
+        self._gradient_norms.update(norms)
+        self.seen[self._gradient_curve][-1] = math.hypot(*self._gradient_norms.values())
 
     def _after_clipping(self, norm: Any, pairs: Any) -> None:
         """An optimizer of paddle clips inside of its step; what this leaves is what others clip before theirs."""
         if not self._gradient_curve or pairs is None:
             return
         left = {id(parameter): gradient for parameter, gradient in pairs if gradient is not None}
-        self._gradient_norms |= zip(left, self._backend.norms(list(left.values())), strict=True)
-        self.seen[self._gradient_curve][-1] = math.hypot(*self._gradient_norms.values())
+        self._see_clipped(dict(zip(left, self._backend.norms(list(left.values())), strict=True)))
 
     def _after_step(self, optimizer: Any) -> None:
         if not self._is_mine(optimizer):
             return
+        self._behind_own_step(optimizer)
         self._gradient_curve = ""
         self._steps += 1
         self.swaps.after_step(optimizer, self._steps)

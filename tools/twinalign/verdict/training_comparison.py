@@ -142,15 +142,14 @@ def without_experiments(arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 def _steps(arrays: Arrays) -> int:
-    """How many steps every curve of a recording has at least."""
-    return min((len(array) for name, array in arrays.items() if name.startswith(CURVE_PREFIX)), default=0)
+    """How many steps every curve of a recording has at least; what is recorded behind a loop is of no step."""
+    curves = {n.removeprefix(CURVE_PREFIX): len(array) for n, array in arrays.items() if n.startswith(CURVE_PREFIX)}
+    return min([n for name, n in curves.items() if name.startswith(LEARNING_RATE)] or curves.values(), default=0)
 
 
 def _batches_of_float32(reference64: Arrays, reproduced64: Arrays) -> bool:
-    """Whether the batches of the float64 runs differ, by no more than data do that each side rounds to float32.
-
-    Data are made before a training, in float32 as a rule, whatever the model computes in.
-    """
+    """Whether the batches of the float64 runs differ, by no more than data that each side makes in float32 before it
+    trains."""
     apart = [float(each.max()) for each in _sizes_apart(reference64, reproduced64)]
     return _IN_FLOAT64 < max(apart, default=0.0) <= _MOST_IN_BATCHES
 
