@@ -66,16 +66,16 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
     wrong, functions = wrong_curves(paths, context.allowances), context.functions_of_port()
-    if wrong and _follows(context, paths):
-        return []
-    faults = _data_faults(context, wrong) if wrong else []
     plan: dict[str, Any] = {}
-    if wrong and not faults and begin_rounded(*(read_curves(paths[side])[0] for side in SIDES)):
+    if wrong and begin_rounded(*(read_curves(paths[side])[0] for side in SIDES)):
         plan = {"rounded": str(context.folder / "batches.npz")}
         _train_on_same_batches(context, paths, clips, plan)
         wrong = wrong_curves(paths, context.allowances)
-    if not faults and (wrong or _batches_kept(context)):
-        faults = [_fault(context, wrong, paths, plan, {"facts": facts, "functions": functions}, clips)]
+    faults: list[Fault] = []
+    if not (wrong and _follows(context, paths, plan)):
+        faults = _data_faults(context, wrong) if wrong else []
+        if not faults and (wrong or _batches_kept(context)):
+            faults = [_fault(context, wrong, paths, plan, {"facts": facts, "functions": functions}, clips)]
     for path in (*paths.values(), *map(Path, plan.values())):
         path.unlink(missing_ok=True)
     return faults
@@ -95,16 +95,15 @@ def _recorded(
     return clips, facts
 
 
-def _follows(context: ComponentContext, paths: Mapping[str, Path]) -> bool:
+def _follows(context: ComponentContext, paths: Mapping[str, Path], plan: Mapping[str, str]) -> bool:
     """Whether the port trains as the reference does with the edits that have mended its other parts."""
     steps = steps_of(read_curves(paths["ref"])[0])
 
     def is_right(path: Path) -> bool:
         return not wrong_curves({**paths, "paddle": path}, context.allowances)
 
-    return context.follows(
-        record_mended_curves, is_right, weights=context.weights[STAGE]["paddle"], most=steps, late=True
-    )
+    given: dict[str, Any] = {"weights": context.weights[STAGE]["paddle"], "most": steps, "late": True, "plan": plan}
+    return context.follows(record_mended_curves, is_right, **given)
 
 
 def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
