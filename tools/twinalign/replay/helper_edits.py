@@ -27,7 +27,7 @@ from twinalign.replay.left_out_arguments import (
     left_out_masks,
     left_out_names,
 )
-from twinalign.replay.likeness import own_words, words_of
+from twinalign.replay.likeness import are_siblings, own_words, words_of
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
@@ -278,7 +278,10 @@ def ranks_of_edits(
 
 
 def _writes_other_name(edit: HelperEdit) -> bool:
-    return isinstance(edit.new, ast.Name) and edit.new.id not in {getattr(one, "id", "") for one in ast.walk(edit.old)}
+    """Whether an edit writes another name that is none of its siblings, such as `x2` for `x1`."""
+    if not isinstance(edit.new, ast.Name) or edit.new.id in {getattr(one, "id", "") for one in ast.walk(edit.old)}:
+        return False
+    return not (isinstance(edit.old, ast.Name) and are_siblings(edit.old.id, edit.new.id))
 
 
 def _rank(edit: HelperEdit) -> int:

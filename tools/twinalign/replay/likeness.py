@@ -74,3 +74,12 @@ def likeness(one: Words, two: Words) -> float:
 def _assigned(words: Words) -> Words:
     """The names in front of `=`, in any order: what exchanges two of them stands in the place of what does not."""
     return sorted(words[: words.index("=")]) if "=" in words else []
+
+
+def are_siblings(one: str, other: str) -> bool:
+    """Whether two names differ in a number alone, or in one of their words: `b1` and `b2`, `src_mask` and `tgt_mask`."""
+    if one == other:
+        return False
+    parts = [name.split("_") for name in (one, other)]
+    in_words = len(parts[0]) == len(parts[1]) > 1 and sum(map(str.__ne__, *parts)) == 1
+    return in_words or re.sub(r"\d+", "0", one) == re.sub(r"\d+", "0", other)

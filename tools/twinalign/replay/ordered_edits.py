@@ -16,7 +16,7 @@ from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import LONGEST, guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
-from twinalign.replay.likeness import own_words, words_of
+from twinalign.replay.likeness import are_siblings, own_words, words_of
 from twinalign.replay.module_constants import ConstantEdit
 from twinalign.replay.noted_expressions import in_scope
 from twinalign.replay.rebuilt_code import compiled, running
@@ -155,7 +155,7 @@ def ordered_edits(
             return distance - 2 * FAR * reads_as_theirs(edit) if _stops(edit.new) > _stops(edit.old) else -1
         file, begin, end = edit.lines_of_port[0]
         is_right = any(Path(one).name == file and first <= begin and end <= last for one, first, last in right)
-        unlike = _is_unlike(edit) or (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute))
+        unlike = _is_unlike(edit) or _writes_other_attribute(edit)
         likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
         adds = _adds_number(edit) and (ran is None or not ran.is_whole(edit.code, edit.old))
         return distance + likelihood + (_ADDING if adds else 0) + (2 * FAR if is_right else 0)
@@ -266,6 +266,11 @@ def _adds_number(edit: HelperEdit) -> bool:
     sides = (edit.new.left, edit.new.right) if isinstance(edit.new, ast.BinOp) else ()
     added = [one for one in sides if one is not edit.old]
     return len(added) == 1 and isinstance(added[0], ast.Constant)
+
+
+def _writes_other_attribute(edit: HelperEdit) -> bool:
+    both = isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute)
+    return both and not are_siblings(edit.old.attr, edit.new.attr)
 
 
 def _is_unlike(edit: HelperEdit) -> bool:
