@@ -77,7 +77,7 @@ def _assigned(words: Words) -> Words:
 
 
 def are_siblings(one: str, other: str) -> bool:
-    """Whether two names differ in a number alone, or in one of their words: `b1` and `b2`, `src_mask` and `tgt_mask`."""
+    """Whether two names differ in numbers alone, or in one of their words: `b1` and `b2`, `src_mask`, `tgt_mask`."""
     if one == other:
         return False
     parts = [name.split("_") for name in (one, other)]

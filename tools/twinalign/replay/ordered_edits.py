@@ -269,8 +269,9 @@ def _adds_number(edit: HelperEdit) -> bool:
 
 
 def _writes_other_attribute(edit: HelperEdit) -> bool:
-    both = isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute)
-    return both and not are_siblings(edit.old.attr, edit.new.attr)
+    if not (isinstance(edit.old, ast.Attribute) and isinstance(edit.new, ast.Attribute)):
+        return False
+    return not are_siblings(edit.old.attr, edit.new.attr)
 
 
 def _is_unlike(edit: HelperEdit) -> bool:
