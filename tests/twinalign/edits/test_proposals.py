@@ -312,7 +312,7 @@ def test_a_line_is_to_be_written_as_the_reference_has_it(port, reference, after,
         (
             "np.array(STD)` in place of `torch.tensor(STD)`, line 7 of port.py and line 9 of net.py, where `STD` is `1",
             "2",
-            "write `STD = 2`",
+            "write `STD = 2` where it is assigned",
         ),
     ],
 )
@@ -462,6 +462,8 @@ def test_what_to_write_in_words():
         "compare port.py:9, port.py:3, port.py:4, port.py:7 with the reference, which reads otherwise there; "
         "`twinalign fix` tries its words"
     )
+    for component in ("train", "optimizer", "data", "metric"):
+        assert "no known cause" in suggestion({**anywhere, "phase": component})
     assert 'accept = ("name",)' in suggestion({**fault, "evidence": {"convention": "name"}})
 
 

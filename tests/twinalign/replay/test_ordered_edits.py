@@ -14,6 +14,7 @@ import pytest
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft
 from twinalign.replay.helper_edits import Edit, HelperEdit
+from twinalign.replay.likeness import are_siblings
 from twinalign.replay.ordered_edits import Fit, edited, fitting_edit, ordered_edits
 from twinalign.replay.running_functions import Ran, functions_of, nodes_that_ran
 from twinalign.replay.slices import distances, named_parts
@@ -77,6 +78,33 @@ def test_one_more_step_before_the_rate_falls_is_found_near_the_wrong_value() -> 
     assert found["edit"]["after"] in ("0.5 ** (drops + 1)", "(step - warmup) // every + 1")
     assert not any("unused" in one or "step + 40" in one for one in tried)  # it has not run
     assert not any("3.0" in one for one in tried)  # no rate is made of it
+
+
+def test_a_sibling_of_a_name_comes_before_other_names() -> None:
+    source = """
+    def results(step, slope=3.0):
+        b1, b2 = 0.9, 0.99
+        return {"rate": b1 * (1 - b2 ** step), "slope": slope}
+    """
+    right = [0.9 * (1 - 0.9**step) for step in range(9)]
+    found, tried = found_of(lambda port: [port.results(step)["rate"] for step in range(9)] != right, "rate", source)
+    assert found["edit"]["after"] == "b1 ** step"
+    assert not any("`slope" in one for one in tried)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are"),
+    [
+        ("b1", "b2", True),
+        ("x01", "x10", True),
+        ("src_mask", "tgt_mask", True),
+        ("mask", "masks", False),
+        ("step", "slope", False),
+        ("b1", "b1", False),
+    ],
+)
+def test_siblings_differ_in_a_number_or_a_word(one: str, other: str, are: bool) -> None:
+    assert are_siblings(one, other) == are
 
 
 def test_without_an_edit_that_fits_there_is_none() -> None:

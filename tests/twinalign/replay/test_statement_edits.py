@@ -82,3 +82,14 @@ def test_a_call_that_another_object_has_is_added() -> None:
     found = told(cleared)["write `optimizer.clear_grad()` behind `loss = model(batch)`"]
     assert "loss = model(batch)\n        optimizer.clear_grad()\n" in found
     assert not any("`optimizer.clear_grad()`" in to_do for to_do in told())
+
+
+def test_a_block_does_not_move_into_itself() -> None:
+    found = told("""
+def forward(self, x):
+    if x.mean() > 0:
+        self.count(x)
+    return x
+""")
+    assert not any("write `if" in to_do for to_do in found)
+    assert "leave `self.count(x)` out" in found

@@ -67,6 +67,7 @@ _OF_FROZEN_BIAS = (
     "gives neither of them a gradient where stop_gradient is set on the other"
 )
 _LONE = "what one side alone has"
+_OF_MODEL = ("forward", "backward", "state")
 _FEW_WORDS = 4
 
 
@@ -92,8 +93,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if explanation is None and "fits_here" in evidence:
         return f"look first whether this is so in {where}: {evidence['fits_here']}"
     lines = list(dict.fromkeys(f"{name}:{line}" for name, line in map(_place_of, edits)))
-    # Two loops that are written otherwise throughout differ in many lines, of which the first ones say nothing.
-    if explanation is None and edits and (fault["phase"] != "train" or len(lines) <= _SHOWN_LINES):
+    # A component runs many functions, and a few lines of one of them that read otherwise say nothing.
+    if explanation is None and edits and fault["phase"] in _OF_MODEL:
         shown = ", ".join(lines[:_SHOWN_LINES])
         return f"compare {shown} with the reference, which reads otherwise there; `twinalign fix` tries its words"
     if explanation is None:
@@ -187,7 +188,7 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
     if len(pairs) == 1 and not (written or refused) and _is_plain(*map(_parsed, pairs[0])):
         return f"write `{pairs[0][1]}` in place of `{pairs[0][0]}`"
     if (constant := _CONSTANT.search(text)) is not None:
-        return f"write `{constant[1]} = {constant[2]}`"
+        return f"write `{constant[1]} = {constant[2]}` where it is assigned"
     if (moved := _MOVED.search(text)) is not None:
         return f"write `{moved[1]}` {moved[3]} `{moved[2]}`"
     if (same := _SAME_WORDS.search(text)) is not None:
