@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from twinalign.verdict.horizon import horizon, steps_within
-from twinalign.verdict.trained_weights import compare_weights
+from twinalign.verdict.trained_weights import compare_weights, judged_weights
 
 
 def test_the_horizon_is_the_first_step_beyond_the_tolerance() -> None:
@@ -68,6 +68,19 @@ def test_a_decay_that_nobody_writes_or_of_running_means_explains_nothing() -> No
     (found,) = compare_weights(*sides, rates)
     assert (found.kind, found.wrong, found.decay) == ("net: running means", True, None)
     assert "paddle lists running statistics among the parameters" in found.verdict().reason
+
+
+@pytest.mark.parametrize("during", [0.98, 1.0])
+def test_a_decay_shows_in_the_weights_during_the_training(during: float) -> None:
+    """What changes the trained weights behind the last step, such as an average that is put in their place, is none."""
+    rng = np.random.default_rng(0)
+    sides: list[dict[str, np.ndarray]] = [{"curve.learning_rate": np.full(100, 2e-3)} for _ in range(2)]
+    for side, at_end, later in zip(sides, (1.0, during), (1.0, 0.98), strict=True):
+        side["curve.weight_norm.net.norm0.weight"] = np.linspace(1.0, at_end, 100)
+        side |= {f"weights.{name}": array for name, array in trained(rng, later).items()}
+    sides[0] |= {f"repeat.weights.{name}": array for name, array in trained(rng).items()}
+    (found,) = (kind for kind in judged_weights(*sides) if kind.wrong)
+    assert ("weight decay" in found.verdict().reason) == (during < 1.0)
 
 
 def test_weights_that_are_shifted_by_other_shares_have_not_decayed() -> None:

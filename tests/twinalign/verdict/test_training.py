@@ -105,6 +105,25 @@ def test_what_is_recorded_behind_a_loop_is_no_count_of_its_steps() -> None:
     assert "the float64 runs agree in all their 8 steps" in of_loss.reason
 
 
+def test_a_fault_of_one_curve_takes_no_excuse_from_another() -> None:
+    """The port's own rounding is large, as its float64 run shows; the score is wrong in float64, too."""
+    loss, steps = 1.0 + np.arange(12.0), np.arange(12)
+    exact = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-15), "curve.score": np.ones(12)}
+    exact |= {"repeat.curve.score": np.ones(12)}
+    low = {**exact, "repeat.curve.loss": loss * (1 + 1e-7)}
+    port = {"curve.loss": loss * (1 + 3e-5 * (-1.0) ** steps), "curve.score": np.ones(12)}
+    wrong = {"curve.score": np.full(12, 1.1)}
+    verdicts = []
+    for other in ({}, wrong):
+        found = compare_training(low, {**port, **other}, exact, {**exact, **other})
+        verdicts.append({tensor.name: tensor.verdict for tensor in found.tensors})
+    assert set(verdicts[0].values()) <= {"aligned", "rounding"}
+    assert {name for name, verdict in verdicts[1].items() if verdict == "diverged"} == {
+        "curve.score",
+        "curve.score (float64)",
+    }
+
+
 def test_curves_that_hooks_see_on_one_side_alone_are_a_note() -> None:
     """An optimizer of the user's own class makes steps that no hook sees; averages go by the names of parameters."""
     case = {"curve.loss": np.ones(3), "curve.batch_size": np.ones(3), "weights.a": np.array([0.1, 1.0, 1.0, 3.0, 2.0])}

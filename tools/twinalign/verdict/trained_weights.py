@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from twinalign.case.moved_values import OF_FLOAT32
+from twinalign.files.curve_names import CURVE_PREFIX, LEARNING_RATE, REPEAT_PREFIX, WEIGHT_NORM, WEIGHTS_PREFIX
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, ROUNDING, JsonFields, TensorVerdict
 
 RMS, AXES = 2, 4
@@ -90,6 +92,19 @@ def compare_weights(
     return found
 
 
+def judged_weights(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> list[KindOfWeights]:
+    """The same, of the recordings of two trainings.
+
+    A decay shows in the weights during the training, too: where these are equal, none explains the trained ones.
+    """
+    ours, theirs = (below(arrays, WEIGHTS_PREFIX) for arrays in (reference, port))
+    moved = below(reference, REPEAT_PREFIX + WEIGHTS_PREFIX)
+    sizes, others = (below(arrays, CURVE_PREFIX + WEIGHT_NORM) for arrays in (reference, port))
+    last = [(sizes[name][-1], others[name][-1]) for name in sizes.keys() & others.keys() if len(sizes[name])]
+    are_equal = bool(last) and all(np.isclose(own, other, rtol=OF_FLOAT32, atol=0.0) for own, other in last)
+    return compare_weights(ours, theirs, moved, None if are_equal else reference.get(CURVE_PREFIX + LEARNING_RATE))
+
+
 def doubt_weights(tensor: TensorVerdict, steps: int, exact_steps: int) -> None:
     """Say of weights that the port's own rounding, of which the repeat shows too little, may have shifted them.
 
@@ -122,3 +137,8 @@ def _kind_of(name: str, axes: int) -> str:
     named = {"running_mean": _RUNNING_MEANS, "bias": "biases"}
     other = "scales of normalisation layers" if axes <= 1 else "matrices and kernels"
     return named.get(name.rpartition(".")[2], other)
+
+
+def below(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays under a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from twinalign.verdict.horizon import Horizon, horizon
 from twinalign.verdict.outcomes import SEEDS_PREFIX, as_tensor_of, judge_outcome, judge_seeds
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.structure import lone
-from twinalign.verdict.trained_weights import KindOfWeights, compare_weights, doubt_weights
+from twinalign.verdict.trained_weights import below, doubt_weights, judged_weights
 from twinalign.verdict.trajectory import (
     FLOOR_FACTOR,
     TrajectoryVerdict,
@@ -121,18 +121,19 @@ def _judge_with_float64(
         )
     judged = reference64, reproduced64, "float64", " (float64)"
     of_float64, more = _judge(*judged, allowances=allowed, of_float32=of_float32)
-    agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
-    exact = (reference64, reproduced64)
-    times, where = _own_rounding(reference, reproduced, exact, precision) if agree else (0.0, "")
-    if times > FLOOR_FACTOR:
+    wrong = {tensor.name.removesuffix(" (float64)") for tensor in of_float64 if tensor.verdict == DIVERGED}
+    left64, right64 = ({n: a for n, a in side.items() if n not in wrong} for side in (reference64, reproduced64))
+    times, where = _own_rounding(reference, reproduced, (left64, right64), precision)
+    if times > FLOOR_FACTOR and not wrong:
         notes.append(
             f"in {precision} {where}, and the float64 runs agree: its curves may differ by that much".format(
                 times=f"{times:.2g}"
             )
         )
-    exact_steps = _steps(reference64) if agree else 0
-    known = reference64 if agree else None
-    tensors, facts = _judge(reference, reproduced, precision, "", times, allowed, exact_steps, exact=known)
+    # What float64 shows to be wrong has no excuse, and excuses nothing that agrees there.
+    judged32 = reference, reproduced, precision, "", times, allowed, _steps(reference64)
+    tensors, facts = _judge(*judged32, exact=left64, wrong=wrong)
+    times = 0.0 if wrong else times
     return tensors + of_float64, {name: [*facts[name], *more[name]] for name in facts}, times
 
 
@@ -230,10 +231,11 @@ def _judge(
     exact_steps: int = 0,
     of_float32: bool = False,
     exact: Arrays | None = None,
+    wrong: Collection[str] = (),
 ) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
     """Verdicts and facts of one precision; `of_float32`: whether float64 runs began with numbers rounded to float32.
 
-    `exact`: the reference's first steps in float64, if both sides agree in them.
+    `exact`: the reference's first steps in float64, as far as both sides agree in them; `wrong`: in what they do not.
     """
     tensors, horizons = [], []
     for name, array in reference.items():
@@ -244,7 +246,8 @@ def _judge(
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
             moved = array + (repeat - array) * _OF_FLOAT32 if of_float32 and _is_like(repeat, array) else repeat
-            options: dict[str, Any] = {"reference_repeat": moved, "own_times": own_times, "exact_steps": exact_steps}
+            options: dict[str, Any] = {"reference_repeat": moved}
+            options |= {} if name in wrong else {"own_times": own_times, "exact_steps": exact_steps}
             options["own_first"] = abs(float(array[0] - exact[name][0])) if exact and len(exact.get(name, ())) else 0.0
             options |= {"name": name + suffix, "may_jump": name.startswith(_OF_SINGLE_TENSORS)}
             judge = functools.partial(judge_trajectory, array, reproduced[name], **options)
@@ -259,10 +262,10 @@ def _judge(
             tensors.append(judge_outcome(name, reference, reproduced[name]))
     extra = [name for name in reproduced if name not in reference]
     tensors += [lone(name + suffix, reproduced[name], in_reference=False) for name in extra]
-    kinds = _weights(reference, reproduced)
+    kinds = judged_weights(reference, reproduced)
     for at, kind in enumerate(kinds):
         tensors.append(kind.verdict(suffix))
-        if own_times > FLOOR_FACTOR and kind.wrong:
+        if own_times > FLOOR_FACTOR and kind.wrong and tensors[-1].name not in wrong:
             doubt_weights(tensors[-1], _steps(reference), exact_steps)
             kinds[at] = dataclasses.replace(kind, wrong=tensors[-1].verdict == DIVERGED)
     facts = {
@@ -302,12 +305,6 @@ def _rounding(name: str, precision: str) -> float:
     if name.startswith(CURVE_PREFIX + BUFFER_NORM):
         return max(unit, KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound / FLOOR_FACTOR)
     return unit
-
-
-def _weights(reference: Arrays, reproduced: Arrays) -> list[KindOfWeights]:
-    ours, theirs = (below(arrays, WEIGHTS_PREFIX) for arrays in (reference, reproduced))
-    moved = below(reference, REPEAT_PREFIX + WEIGHTS_PREFIX)
-    return compare_weights(ours, theirs, moved, rates=reference.get(CURVE_PREFIX + LEARNING_RATE))
 
 
 def _first_to_part(tensors: list[TensorVerdict], reference: Arrays, precision: str) -> list[dict[str, Any]]:
@@ -391,8 +388,3 @@ def _judge_switched(
 def switched_of(arrays: Arrays) -> dict[str, np.ndarray]:
     """The part of a recording that the training with a change of framework added."""
     return below({name: array for name, array in arrays.items() if name != SWITCHED_STEP}, SWITCHED_PREFIX)
-
-
-def below(arrays: Arrays, prefix: str) -> dict[str, np.ndarray]:
-    """The arrays under a prefix, by the rest of their names."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
