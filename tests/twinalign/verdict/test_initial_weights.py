@@ -205,6 +205,22 @@ def test_constants_and_tables_are_compared_exactly() -> None:
     assert found.text.startswith("values that no seed changes differ by up to ")
 
 
+def test_a_sign_that_all_seeds_draw_alike_is_no_constant() -> None:
+    """Such as the one number of a spectral norm's vector, behind a layer with one output."""
+
+    def signs(*values: float) -> Any:
+        given = iter(values)
+        return recording(lambda weight: weight.fill_(next(given)), range(4), (1,))
+
+    def judged(reference: Any, port: Any) -> list[str]:
+        sides = {("ref", "float32"): reference, ("paddle", "float32"): port}
+        return [one.text for one in compare_initial(StageRecordings(sides)).differences]
+
+    assert judged(signs(1, -1, 1, 1), signs(1, 1, 1, 1)) == []
+    assert judged(signs(-1, -1, -1, -1), signs(1, 1, -1, 1)) == []
+    assert judged(signs(1, -1, 1, 1), signs(2, 2, 2, 2)) == ["random in the reference, constant in the port"]
+
+
 def with_tables(*tables: torch.Tensor) -> StageRecordings:
     """Each side with a table that no seed changes, beside a tensor that is drawn, without which it has no seeds."""
     sides = []
@@ -372,6 +388,24 @@ def test_tables_that_the_port_computes_otherwise_keep_its_values_and_are_named(
     if said is not None:
         assert said in finished.stdout
         assert said in twinalign("report", tmp_path / "out", "--md", "-").stdout
+
+
+def test_a_sign_that_both_sides_draw_is_given_to_the_port(twinalign: Any, tmp_path: Path) -> None:
+    """Two seeds draw the same one of two values in one case of two."""
+    path = tmp_path / "signs.py"
+    text = TABLES.format(index="INDEX", mask=1)
+    for constant, drawn in (
+        ("torch.ones(3, 3).triu(1)", "torch.tensor([(-1.0) ** (torch.initial_seed() // 2)])"),
+        (
+            "paddle.ones([3, 3]).triu(1)",
+            "paddle.to_tensor([-((-1.0) ** (paddle.get_rng_state()[0].current_seed() // 3))])",
+        ),
+    ):
+        assert constant in text
+        text = text.replace(constant, drawn)
+    path.write_text(text)
+    finished = twinalign("run", path, "--stages", "forward", "--out", tmp_path / "out")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
 @pytest.mark.slow
