@@ -124,6 +124,22 @@ def test_a_fault_of_one_curve_takes_no_excuse_from_another() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("apart", "in_float64", "verdict"),
+    [(1e-5, 0.0, "rounding"), (1e-3, 0.0, "diverged"), (1e-5, 1e-5, "diverged")],
+    ids=["as far as a curve", "farther", "in float64, too"],
+)
+def test_a_number_behind_the_loop_may_move_as_far_as_the_curves(apart: float, in_float64: float, verdict: str) -> None:
+    loss, steps = 1.0 + np.arange(12.0), np.arange(12)
+    exact = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-15)}
+    exact |= {"curve.score": np.ones(1), "repeat.curve.score": np.ones(1)}
+    low = {**exact, "repeat.curve.loss": loss * (1 + 1e-7)}
+    port = {"curve.loss": loss * (1 + 3e-5 * (-1.0) ** steps), "curve.score": np.ones(1) * (1 + apart)}
+    found = compare_training(low, port, exact, {**exact, "curve.score": np.ones(1) * (1 + in_float64)})
+    assert found.verdict == ("diverged" if verdict == "diverged" else "aligned")
+    assert next(t.verdict for t in found.tensors if t.name == "curve.score") == verdict
+
+
 def test_curves_that_hooks_see_on_one_side_alone_are_a_note() -> None:
     """An optimizer of the user's own class makes steps that no hook sees; averages go by the names of parameters."""
     case = {"curve.loss": np.ones(3), "curve.batch_size": np.ones(3), "weights.a": np.array([0.1, 1.0, 1.0, 3.0, 2.0])}

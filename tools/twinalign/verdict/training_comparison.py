@@ -20,6 +20,7 @@ from twinalign.files.curve_names import (
 from twinalign.verdict.allowances import ALWAYS, KNOWN_ALLOWANCES, Allowance, resolve
 from twinalign.verdict.call_order import port_in_order
 from twinalign.verdict.classic import classic_verdict
+from twinalign.verdict.doubted_curves import OF_SINGLE_TENSORS, doubt_norms_alone, excuse_numbers
 from twinalign.verdict.horizon import Horizon, horizon
 from twinalign.verdict.outcomes import SEEDS_PREFIX, as_tensor_of, judge_outcome, judge_seeds
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
@@ -39,7 +40,6 @@ Arrays = Mapping[str, np.ndarray]
 SWITCHED_PREFIX = "switched."
 """Before the recording of a training that began on the other side; `switched.step` is the number of steps there."""
 SWITCHED_STEP = SWITCHED_PREFIX + "step"
-_OF_SINGLE_TENSORS = (CURVE_PREFIX + WEIGHT_NORM, CURVE_PREFIX + BUFFER_NORM)
 _PORTS_ROUNDING = "the port's own rounding is up to {times} times the reference's"
 _REFERENCES_ROUNDING = "the reference's own rounding is up to {times} times what its repeat shows"
 _OF_FLOAT32 = 2.0**-24 / FLOAT64_CHANGE
@@ -90,7 +90,7 @@ def compare_training(
         )
     if reference64 is None or reproduced64 is None:
         tensors, facts = _judge(reference, reproduced, precision, "", allowances=allowed)
-        _doubt_norms_alone(tensors)
+        doubt_norms_alone(tensors)
         times = 0.0
     else:
         exact = reference64, reproduced64
@@ -179,22 +179,6 @@ def unsettled_step(comparison: Comparison) -> int | None:
     return max(steps, default=None)
 
 
-def _doubt_norms_alone(tensors: list[TensorVerdict]) -> None:
-    """If only norms of single tensors depart, a float64 run is needed to tell a fault from rounding.
-
-    Rounding flips the sign of a gradient near zero, and an optimizer makes a full step of it: one repeat of the
-    reference need not show that in the same tensor as the port.
-    """
-    wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED]
-    if all(tensor.name.startswith(_OF_SINGLE_TENSORS) for tensor in wrong):
-        for tensor in wrong:
-            tensor.verdict = INCONCLUSIVE
-            tensor.reason += (
-                "; rounding that flips the sign of a gradient near zero does this too, and no other curve departs: set "
-                "float64_train_steps in the case to tell the two apart"
-            )
-
-
 def _own_rounding(
     reference: Arrays, reproduced: Arrays, exact: tuple[Arrays, Arrays], precision: str
 ) -> tuple[float, str]:
@@ -249,7 +233,7 @@ def _judge(
             options: dict[str, Any] = {"reference_repeat": moved}
             options |= {} if name in wrong else {"own_times": own_times, "exact_steps": exact_steps}
             options["own_first"] = abs(float(array[0] - exact[name][0])) if exact and len(exact.get(name, ())) else 0.0
-            options |= {"name": name + suffix, "may_jump": name.startswith(_OF_SINGLE_TENSORS)}
+            options |= {"name": name + suffix, "may_jump": name.startswith(OF_SINGLE_TENSORS)}
             judge = functools.partial(judge_trajectory, array, reproduced[name], **options)
             judged, allowed = _judge_allowed(judge, name, precision, allowances, of_float32)
             found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
@@ -260,6 +244,8 @@ def _judge(
             horizons.append(found)
         else:
             tensors.append(judge_outcome(name, reference, reproduced[name]))
+    if own_times > FLOOR_FACTOR and exact is not None:
+        excuse_numbers(tensors, exact)
     extra = [name for name in reproduced if name not in reference]
     tensors += [lone(name + suffix, reproduced[name], in_reference=False) for name in extra]
     kinds = judged_weights(reference, reproduced)
