@@ -113,9 +113,9 @@ enter_rows("data", ImageSubject, "edit", (
     ("argument_negated", "a step goes the other way: a number that it is given has the other sign", {"rank": 1},
      lambda s: _each_number(s, True, {"is negated": lambda value: -value})),
     ("argument_other", "a number that a step is given differs", {"rank": 2},
-     lambda s: _each_number(s, False, {"is 0": lambda value: type(value)(0), "is doubled": lambda value: 2 * value,
-                                "is halved": lambda value: type(value)(value / 2),
-                                "is one more": lambda value: value + 1, "is one less": lambda value: value - 1})),
+     lambda s: [*_each_number(s, True, {"is doubled": lambda x: 2 * x, "is halved": lambda x: type(x)(x / 2)}),
+                *_each_number(s, False, {"is 0": lambda x: type(x)(0), "is one more": lambda x: x + 1,
+                                         "is one less": lambda x: x - 1})]),
     ("jitter_order", "the parts of a step are done in another order", {"difference": "color_jitter", "rank": 1},
      lambda s: {detail: functools.partial(_in_order, arrange) for detail, arrange in _ORDERS.items()}),
 ), of=_telling)  # fmt: skip
