@@ -222,6 +222,7 @@ def test_what_attributes_are_read_of_is_no_number() -> None:
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
+        ("[p for p in parameters if p.ndim > 1]", "[p for p in parameters]"),
         ("[p for p in groups[0]['params']]", "[p for each in groups for p in each['params']]"),
         (
             "sum(p.numel() for p in self.parts[1] if p.trains)",

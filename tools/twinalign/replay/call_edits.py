@@ -82,10 +82,13 @@ def _across_comprehension(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def through_all(node: ast.expr) -> Iterator[ast.expr]:
-    """A comprehension through all of several things in place of one: the parameters of all groups, not of the first."""
+    """A comprehension through all of several things in place of one, or of those that a condition chooses: the
+    parameters of all groups, not of the first, and not matrices alone."""
     if not isinstance(node, ast.GeneratorExp | ast.ListComp) or len(node.generators) > 1:
         return
     own = node.generators[0]
+    if own.ifs:
+        yield type(node)(node.elt, [ast.comprehension(own.target, own.iter, [], 0)])
     for place in ast.walk(own.iter):
         if isinstance(place, ast.Subscript) and isinstance(getattr(place.slice, "value", None), int):
             outer = ast.comprehension(ast.Name("each", ast.Store()), place.value, [], 0)
