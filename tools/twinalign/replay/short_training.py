@@ -129,8 +129,8 @@ class PortTraining:
         # Curves of several optimizers may come in another order, which is known at the end alone.
         in_order = not port_in_order(self.right, plain) and not allowances
         names = self.right.keys() & plain.keys() if in_order else set[str]()
-        # An edit may put a right rate elsewhere, which is known to be right once all parameters are.
-        names = {name for name in names if name in first or not are_rates([name])}
+        # A port may keep a part of its rate elsewhere, which is known to be right once all parameters are.
+        names = {name for name in names if not are_rates([name])}
         known = sorted(filter(as_they_come.leads_to(plain), names), key=first.__contains__)
         self._allowed = {name: floors.get(name, 0.0) * len(self.right[name]) ** 0.5 for name in known}
 
