@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from twinalign.replay.assignment_edits import assignment_edits
+from twinalign.replay.assignment_edits import assignment_edits, sibling_edits
 
 LOOP = """
 def evaluate(model, rows):
@@ -41,3 +41,15 @@ def test_a_value_goes_elsewhere_or_is_added(sign: str, old: str, new: str) -> No
 
 def test_what_is_assigned_once_is_never_added() -> None:
     assert edits("def f(x):\n    y = x + 1\n    return y") == []
+
+
+def test_a_sibling_is_read_throughout_a_statement() -> None:
+    source = """
+def step(self, p, m, b1, b2, bias):
+    m.set_value(b1 * m + (1 - b1) * p.grad)
+    return m * b1 + bias
+"""
+    (tree,) = ast.parse(source.strip()).body
+    assert isinstance(tree, ast.FunctionDef)
+    found = [ast.unparse(new) for _, new in sibling_edits(tree)]
+    assert found == ["m.set_value(b2 * m + (1 - b2) * p.grad)"]

@@ -236,3 +236,9 @@ def test_what_goes_through_one_of_several_goes_through_all(line: str, meant: str
     assert not any(
         "each" in ast.unparse(new) for _, new in plain_edits([ast.parse("[p for p in groups[name]]")], (), ())
     )
+
+
+def test_a_share_is_not_exchanged_with_what_it_is_of() -> None:
+    edits = [ast.unparse(new) for _, new in plain_edits([ast.parse("crop(x, size // 2, a // b)")], (), ())]
+    assert "2 // size" not in edits
+    assert "b // a" in edits

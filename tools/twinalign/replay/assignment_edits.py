@@ -1,5 +1,5 @@
-"""Edits of what assignments of a function do with a value: which names get it, and whether it is added or takes a
-place."""
+"""Edits of what statements of a function do with values: which names get them, whether they are added or take a place,
+and which of two siblings is read throughout."""
 
 import ast
 import itertools
@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.likeness import are_siblings
 from twinalign.replay.small_edits import placed
 
 _MOST_NAMES = 6
@@ -33,6 +35,18 @@ def assignment_edits(tree: ast.FunctionDef) -> Iterator[Edit]:
             yield from ((target, placed(new, target)) for new in _others(target, known, read))
             if isinstance(target, ast.Name) and target.id in known and made[target.id] > 1:
                 yield statement, placed(ast.AugAssign(target, ast.Add(), statement.value), statement)
+
+
+def sibling_edits(tree: ast.FunctionDef) -> Iterator[Edit]:
+    """What a statement computes with a sibling of a name that it reads several times: `b2 * m + (1 - b2) * g`."""
+    every = {one.arg if isinstance(one, ast.arg) else getattr(one, "id", "") for one in ast.walk(tree)}
+    values = [getattr(node, "value", None) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    for value in [one for one in values if isinstance(one, ast.expr)]:
+        read = [one for one in ast.walk(value) if isinstance(one, ast.Name)]
+        for name, times in Counter(one.id for one in read).items():
+            for other in sorted(other for other in every if times > 1 and are_siblings(name, other)):
+                others = {one: placed(ast.Name(other, ast.Load()), one) for one in read if one.id == name}
+                yield value, placed(with_nodes(value, others), value)
 
 
 def _of_adding(statement: ast.AugAssign) -> Iterator[ast.stmt]:

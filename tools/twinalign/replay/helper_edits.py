@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import Code, last_part, line_of
-from twinalign.replay.assignment_edits import assignment_edits
+from twinalign.replay.assignment_edits import assignment_edits, sibling_edits
 from twinalign.replay.code_text import AS_WRITTEN, shortened, shortened_both
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
@@ -249,7 +249,7 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
     lacking = left_out_arguments(code, parts, known), *(find(code, parts) for find in of_function)
     nodes = [node for part in theirs for node in ast.walk(part)]
     plain = plain_edits(parts, nodes, ast.walk(code.tree))
-    edits = itertools.chain(*lacking, assignment_edits(code.tree), plain)
+    edits = itertools.chain(*lacking, assignment_edits(code.tree), sibling_edits(code.tree), plain)
     yield from (HelperEdit(code, *edit) for edit in edits)
 
 

@@ -213,7 +213,8 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
         for kind in _OPERATORS if isinstance(node.op, _OPERATORS) else ():
             if type(node.op) is not kind:
                 yield ast.BinOp(node.left, kind(), node.right)
-        if not isinstance(node.op, (ast.Add, ast.Mult)) or _joins(node):
+        is_share = isinstance(node.op, (ast.FloorDiv, ast.Mod)) and isinstance(node.right, ast.Constant)  # as `n // 2`
+        if not (isinstance(node.op, (ast.Add, ast.Mult)) or is_share) or _joins(node):
             yield ast.BinOp(node.right, node.op, node.left)
         yield from with_exchanged_weights(node)
         yield from with_moved_factors(node)
