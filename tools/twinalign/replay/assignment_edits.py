@@ -45,7 +45,9 @@ def sibling_edits(tree: ast.FunctionDef) -> Iterator[Edit]:
         read = [one for one in ast.walk(value) if isinstance(one, ast.Name)]
         for name, times in Counter(one.id for one in read).items():
             for other in sorted(other for other in every if times > 1 and are_siblings(name, other)):
-                others = {one: placed(ast.Name(other, ast.Load()), one) for one in read if one.id == name}
+                others: dict[ast.AST, ast.AST] = {
+                    one: placed(ast.Name(other, ast.Load()), one) for one in read if one.id == name
+                }
                 yield value, placed(with_nodes(value, others), value)
 
 
