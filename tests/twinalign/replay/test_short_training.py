@@ -15,7 +15,7 @@ from twinalign.causes.training.subject import TrainingSubject
 from twinalign.files.curve_names import GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.replay import short_training
 from twinalign.replay.changed_steps import StepChange
-from twinalign.replay.short_training import EnoughError, Followed, RefutedError
+from twinalign.replay.short_training import EnoughError, Followed, PortTraining, RefutedError
 
 NAME = f"{WEIGHT_NORM}fc.weight"
 PORT = {NAME: np.array([1.0, 2.0, 3.0]), "loss": np.array([5.0, 4.0, 3.0])}
@@ -123,3 +123,24 @@ def test_no_rate_is_fitted_where_the_first_step_is_right(
         subject.reference[LEARNING_RATE] = np.full(3, rate)
         assert all("as loss shows" in variant.detail for variant in mistakes.training_rate(subject))
         assert fitted == wanted
+
+
+def test_a_rate_alone_refutes_no_edit_of_a_training(tmp_path: Path) -> None:
+    """The port keeps a part of its rate in its step: with the edit that mends it, its rate is what it was."""
+    right = {"learning_rate": np.full(3, 0.5), "weight_norm.a": np.array([1.0, 0.9, 0.8])}
+    moved = {f"moved.{name}": curve * (1 + 1e-12) for name, curve in right.items()}
+    np.savez(tmp_path / "ref.npz", **right, **moved)
+    mended = [False]
+
+    def train(most: int, at_once: Any, on_step: Any = lambda step, values: None) -> Any:
+        size = right["weight_norm.a"] * (1.0 if mended[0] else 0.5)
+        curves = {"learning_rate": np.full(3, 1.0), "weight_norm.a": size}
+        for step in range(1, most + 1):
+            at_once({name: list(curve[:step]) for name, curve in curves.items()})
+            on_step(step, {name: float(curve[step - 1]) for name, curve in curves.items()})
+        return curves
+
+    training = PortTraining(train, str(tmp_path / "ref.npz"), (), {"learning_rate": 0, "weight_norm.a": 0})
+    assert training.wrong()
+    mended[0] = True
+    assert not training.wrong()
