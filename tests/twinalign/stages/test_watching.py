@@ -102,6 +102,29 @@ def test_the_norm_of_a_gradient_is_that_behind_what_a_subclass_does_before_its_s
     assert curves.points["gradient_norm"].tolist() == [0.0]
 
 
+def test_a_gradient_that_a_subclass_takes_away_before_its_step_does_not_count() -> None:
+    import torch
+
+    class WithoutBias(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            model[0].bias.grad = None
+            return super().step(closure)
+
+    model, ones = _model("torch")
+    norms = []
+
+    def train(framework: str, model: Any, record: Any, steps: int | None) -> dict[str, Any]:
+        optimizer = WithoutBias(model.parameters(), 0.1)
+        model(ones([1, 2])).sum().backward()
+        norms.append(float(model[0].weight.grad.norm()))
+        optimizer.step()
+        return {}
+
+    case = SimpleNamespace(train=train, accept=())
+    curves = run_training(case, "torch", load_backend("torch"), model, CanonicalNames())
+    assert curves.points["gradient_norm"].tolist() == [pytest.approx(norms[0])]
+
+
 @pytest.mark.parametrize("framework", ["torch", "paddle"])
 @pytest.mark.parametrize(("factor", "seen"), [(0.5, 0.5), (2.0, 1.0)], ids=["clips", "writes a decay into it"])
 def test_the_norm_of_a_gradient_is_that_which_a_step_of_ones_own_leaves_if_it_clips(

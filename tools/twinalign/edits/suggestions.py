@@ -92,9 +92,9 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"look first at {at}, where the port has {before} and the reference {theirs}"
     if explanation is None and "fits_here" in evidence:
         return f"look first whether this is so in {where}: {evidence['fits_here']}"
-    lines = list(dict.fromkeys(f"{name}:{line}" for name, line in map(_place_of, edits)))
     # A component runs many functions, and a few lines of one of them that read otherwise say nothing.
     if explanation is None and edits and fault["phase"] in _OF_MODEL:
+        lines = list(dict.fromkeys(f"{name}:{line}" for name, line in map(_place_of, edits)))
         shown = ", ".join(lines[:_SHOWN_LINES])
         return f"compare {shown} with the reference, which reads otherwise there; `twinalign fix` tries its words"
     if explanation is None:

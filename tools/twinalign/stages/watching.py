@@ -265,7 +265,7 @@ class _Watch:
 
     def _see_clipped(self, norms: Mapping[int, float]) -> None:
         """Norms of gradients by the parameter's id, in place of those that were seen at the beginning of the step."""
-        self._gradient_norms.update(norms)
+        self._gradient_norms = dict(norms)
         self.seen[self._gradient_curve][-1] = math.hypot(*self._gradient_norms.values())
 
     def _after_clipping(self, norm: Any, pairs: Any) -> None:
@@ -273,7 +273,8 @@ class _Watch:
         if not self._gradient_curve or pairs is None:
             return
         left = {id(parameter): gradient for parameter, gradient in pairs if gradient is not None}
-        self._see_clipped(dict(zip(left, self._backend.norms(list(left.values())), strict=True)))
+        norms = zip(left, self._backend.norms(list(left.values())), strict=True)
+        self._see_clipped({**self._gradient_norms, **dict(norms)})
 
     def _after_step(self, optimizer: Any) -> None:
         if not self._is_mine(optimizer):
