@@ -174,3 +174,27 @@ def test_a_frozen_layer_that_shares_names_with_a_trained_one_is_no_average() -> 
 
     assert not distances(torch.nn.Conv2d(3, 3, 1))
     assert distances(torch.nn.Conv2d(3, 3, 3))
+
+
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+@pytest.mark.parametrize(("has_mode", "counted"), [(False, [3.0, 4.0]), (True, [3.0])])
+def test_batches_of_a_loop_that_leaves_the_mode_as_it_is_are_seen(
+    framework: str, has_mode: bool, counted: list[float]
+) -> None:
+    """Evaluations do not count: they take no gradients, or come in another mode than the steps."""
+    model, ones = _model(framework)
+    backend = load_backend(framework)
+    backend.set_training(model, False)
+
+    def train(framework: str, model: Any, record: Any, steps: int | None) -> dict[str, Any]:
+        if has_mode:
+            model.train()
+        model(ones([3, 2]))
+        model.eval()
+        model(ones([4, 2]))  # a step where the mode is left as it is, else an evaluation
+        with backend.no_grad():
+            model(ones([5, 2]))
+        return {}
+
+    curves = run_training(SimpleNamespace(train=train, accept=()), framework, backend, model, CanonicalNames())
+    assert curves.points["batch_size"].tolist() == counted

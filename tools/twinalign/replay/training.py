@@ -102,6 +102,16 @@ def first_apart(reference: Curves, port: Curves, floors: Mapping[str, float], na
     return float(steps[0]) * whole / len(theirs) if name == GRADIENT_NORM else float(steps[0]) + whole - len(theirs)
 
 
+def clearly_apart(reference: Curves, port: Curves, floors: Mapping[str, float], step: float, name: str) -> float:
+    """How many times its floor a curve differs in a step.
+
+    The norm of a weight hardly changes with the size of an update that is nearly at right angles to it.
+    """
+    return float(
+        abs(port[name][int(step)] - reference[name][int(step)]) / max(floors.get(name, 0.0), np.finfo(float).tiny)
+    )
+
+
 def multiples(reference: Curves, port: Curves, names: Iterable[str]) -> list[tuple[str, float]]:
     """Those curves of the port that are a multiple of the reference's, and the factor; any single value is one."""
     found = []

@@ -128,6 +128,9 @@ class _Watch:
         self._backend, self._model, self._names, self._on_step = backend, model, names, on_step
         self.swaps = TrainingSwaps(plan, backend, model, names)
         self._calls = self._depth = self._steps = 0
+        self._layers: list[Any] = []
+        self._had_mode = False
+        """Whether anything of the model has been in training mode."""
         self._trained: dict[str, Any] = {}
         self._pairs: list[tuple[Any, Any]] = []
         parameters = backend.named_parameters(model).values()
@@ -150,7 +153,8 @@ class _Watch:
     def watching(self) -> Iterator[None]:
         layers = self._backend.named_layers(self._model)
         with contextlib.ExitStack() as stack:
-            for layer in [self._model, *(layer for path, layer in layers if path and "." not in path)]:
+            self._layers = [self._model, *(layer for path, layer in layers if path and "." not in path)]
+            for layer in self._layers:
                 stack.enter_context(replaced(layer, "forward", _Watched(self._call, layer, layer.forward)))
             stack.enter_context(self._backend.watching_steps(self._before_step, self._after_step, self._inside_step))
             stack.enter_context(self._backend.watching_clipping(lambda kind, limit: None, self._after_clipping))
@@ -165,7 +169,7 @@ class _Watch:
         if self._depth == 0:
             if self._is_float64:
                 arguments, keywords = self._in_float64(arguments), self._in_float64(keywords)
-            if layer.training:
+            if self._is_of_training(layer):
                 self.swaps.before_call(self._calls, self._steps)
                 arguments, keywords = self._batch(arguments, keywords)
                 self._calls += 1
@@ -174,6 +178,11 @@ class _Watch:
             return original(*arguments, **keywords)
         finally:
             self._depth -= 1
+
+    def _is_of_training(self, layer: Any) -> bool:
+        """Whether a call is not an evaluation's; a loop may never put its model into training mode."""
+        self._had_mode = self._had_mode or any(one.training for one in self._layers)
+        return layer.training or (not self._had_mode and self._backend.is_recording_gradients())
 
     def _in_float64(self, given: Any) -> Any:
         """What a call is given, in float64 if the model is: data are read in float32."""

@@ -21,7 +21,7 @@ from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
 from twinalign.verdict.kept_state import without, without_lone_state
-from twinalign.verdict.metric_elsewhere import apart_elsewhere
+from twinalign.verdict.metric_elsewhere import apart_elsewhere, counted_otherwise
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
 from twinalign.verdict.rates_elsewhere import excuse_rates
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
@@ -33,6 +33,14 @@ _LEAST_EFFECT = 1e-4
 """Relative change of outputs by other inputs below which a model hardly depends on them."""
 _SHARE_OF_EFFECT = 0.01
 """Difference of the float64 runs, as a share of that change, above which agreement says nothing about the layers."""
+_ROUNDED_BATCHES = (
+    "the batches of the metric differ in the float64 runs, by no more than rounding to float32, and the results by no "
+    "more than that explains: of these only float32 is judged"
+)
+_ON_THRESHOLD = (
+    "numbers of the metric that agree in float32 jump in the float64 runs: a sample lies on a threshold, or two have "
+    "one score, and a last bit decides how they count; of these only float32 is judged"
+)
 _OF_BATCHES = 64.0
 """How many times the relative difference of batches may be found in what a model makes of them."""
 _OF_A_MACHINE = ("platform", "python", "processors")
@@ -162,6 +170,7 @@ def _compare_rank(
         return training
     high_of = SIDES if dtype != "float64" else ()
     comparison = _compare_tensors(stage, recordings, description, high_of, known_rounding)
+    on_threshold = set[str]()
     comparison.notes += _notes_on_outputs(recordings)
     _doubt_constant_outputs(comparison, recordings.metadata("ref").get("effect_of_inputs"))
     casts = recordings.repeat and recordings.casts_to_float32
@@ -175,23 +184,16 @@ def _compare_rank(
         for tensor in _wrong(_compare_tensors(stage, rounded, description)) if rounded else ():
             reason = f"the float64 runs differ by more than rounding to float32 explains: {tensor.reason}"
             _prepend(comparison, f"{tensor.name} (float64)", reason)
-    elif comparison.verdict == DIVERGED and (excused := _by_rounded_batches(comparison, recordings)):
-        in_float32 = _compare_tensors(stage, recordings, description, with_float64=("ref",))
-        if excused == {tensor.name for tensor in _wrong(comparison)}:
-            comparison = in_float32
-            comparison.notes.append(
-                "the batches of the metric differ in the float64 runs, by no more than rounding to float32, and the "
-                "results by no more than that explains: only float32 is judged"
-            )
-        else:  # what else is wrong says nothing against these
-            judged = {tensor.name: tensor for tensor in in_float32.tensors if tensor.name in excused}
-            comparison.tensors = [judged.get(tensor.name, tensor) for tensor in comparison.tensors]
+    elif comparison.verdict == DIVERGED:
+        on_threshold = counted_otherwise(recordings, dtype) if stage == "metric" else on_threshold
+        excused = {_ROUNDED_BATCHES: _by_rounded_batches(comparison, recordings), _ON_THRESHOLD: on_threshold}
+        comparison = _without_float64(comparison, excused, stage, recordings, description)
     excuse_rates(comparison, reference, reproduced)
     if comparison.verdict == ALIGNED:
         theirs, ours = (recordings.metadata_of(side, "float64") for side in SIDES)
         by = recordings.batches_rounded_by()
         exact = recordings.arrays("ref", "float64") or {}
-        for name, reason in apart_elsewhere(theirs, ours, reference, exact, dtype, by > 0):
+        for name, reason in apart_elsewhere(theirs, ours, reference, exact, dtype, by > 0 or bool(on_threshold)):
             _prepend(comparison, name, reason)
     for name, (shape, ported) in recordings.sampled_shapes().items():
         if shape != ported:  # samples are equally long, whatever the size of the tensors
@@ -202,6 +204,27 @@ def _compare_rank(
 
 def _wrong(comparison: Comparison) -> list[TensorVerdict]:
     return [tensor for tensor in comparison.tensors if tensor.verdict == DIVERGED and tensor.accepted is None]
+
+
+def _without_float64(
+    comparison: Comparison,
+    excused: Mapping[str, Collection[str]],
+    stage: str,
+    recordings: StageRecordings,
+    description: Mapping[str, Any],
+) -> Comparison:
+    """Judge by float32 alone what a note excuses in float64."""
+    wrong = {tensor.name for tensor in _wrong(comparison)}
+    excused = {note: wrong.intersection(names) for note, names in excused.items() if wrong.intersection(names)}
+    if not excused:
+        return comparison
+    in_float32 = _compare_tensors(stage, recordings, description, with_float64=("ref",))
+    judged = {tensor.name: tensor for tensor in in_float32.tensors if any(tensor.name in n for n in excused.values())}
+    comparison.tensors = [judged.get(tensor.name, tensor) for tensor in comparison.tensors]
+    comparison.verdict = whole(comparison.tensors)
+    if comparison.verdict != DIVERGED:  # what else is wrong needs no word on these
+        comparison.notes += excused
+    return comparison
 
 
 def _by_rounded_batches(comparison: Comparison, recordings: StageRecordings) -> set[str]:

@@ -1,4 +1,4 @@
-"""Metrics that agree on the case's own samples, and differ on other values; docs/verdict.md, "Metrics elsewhere"."""
+"""Metrics that are counted: on other values, and on a threshold; docs/verdict.md, "Metrics elsewhere"."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,13 +6,18 @@ from typing import Any
 import numpy as np
 
 from twinalign.files.recordings import ELSEWHERE
+from twinalign.sides import SIDES
 from twinalign.verdict.precisions import EPSILONS
+from twinalign.verdict.stage_recordings import StageRecordings
 from twinalign.verdict.tensor_judge import ZERO_FACTOR
+from twinalign.verdict.trajectory import FLOOR_FACTOR
 
 _TOLERANCE = 1e-4
 """Relative: what is left of a quotient in float32 is less, and one sample that counts otherwise makes more."""
 _OF_ROUNDED_BATCHES = 0.1
 """The same where each side has rounded its batches itself: a sample near a threshold may then count otherwise."""
+_SHARE_SEEN = 0.1
+"""Of a difference in float64, what the judged precision shows of it at most where a last bit decides."""
 
 
 def apart_elsewhere(
@@ -47,3 +52,23 @@ def _rounding(name: str, judged: Mapping[str, np.ndarray], exact: Mapping[str, n
     if name not in judged or name not in exact:
         return 0.0
     return float(np.abs(judged[name].astype(np.float64) - exact[name]).max(initial=0.0))
+
+
+def counted_otherwise(recordings: StageRecordings, dtype: str) -> set[str]:
+    """Numbers that float64 sets apart by so much that the judged precision would, too, if they had no jumps.
+
+    Two samples with one score, or one on a threshold, count by their last bit.
+    """
+    found = set()
+    low, high = ([recordings.arrays(side, one) or {} for side in SIDES] for one in (dtype, "float64"))
+    for name in set.intersection(*map(set, (*low, *high))):
+        (theirs, ours), (exact, port) = ([arrays[name] for arrays in pair] for pair in (low, high))
+        if theirs.dtype.kind != "f" or len({one.shape for one in (theirs, ours, exact, port)}) > 1:
+            continue
+        sizes = np.abs(exact).max(initial=0.0)
+        apart, seen = np.abs(port - exact), np.abs(ours.astype(np.float64) - theirs)
+        clear = apart > FLOOR_FACTOR * EPSILONS[dtype] * sizes
+        few = apart <= _OF_ROUNDED_BATCHES * sizes
+        if clear.any() and (few & (seen <= _SHARE_SEEN * apart))[clear].all():
+            found.add(name)
+    return found

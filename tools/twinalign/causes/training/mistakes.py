@@ -15,8 +15,7 @@ from twinalign.patching import replaced
 from twinalign.replay.fitting import factor_without
 from twinalign.replay.left_out_averages import Distances, left_out, listed
 from twinalign.replay.momenta import Momentum, in_words, other_momenta, scaled, with_momenta
-from twinalign.replay.training import Curves, moves_less, multiples, with_rates
-from twinalign.verdict.array_difference import root_mean_square
+from twinalign.replay.training import Curves, clearly_apart, moves_less, multiples, with_rates
 
 
 def _changed() -> Any:
@@ -47,8 +46,9 @@ def training_rate(subject: TrainingSubject) -> Iterator[Variant]:
     def hidden(factor: float) -> Variant:
         return subject.variant(f"{factor:.6g} times, which no curve shows", around=rated(factor))
 
-    clearest = max(subject.wrong, key=lambda name: root_mean_square(subject.port[WEIGHT_NORM + name]), default="")
-    yield from _fitting(subject, hidden, WEIGHT_NORM + clearest if clearest else wrong_names(subject)[0])
+    apart = functools.partial(clearly_apart, subject.reference, subject.port, subject.floors, subject.first)
+    clearest = max((WEIGHT_NORM + name for name in subject.wrong), key=apart, default="")
+    yield from _fitting(subject, hidden, clearest or wrong_names(subject)[0])
 
 
 def _fitting(subject: TrainingSubject, make: Callable[[float], Variant], name: str) -> Iterator[Variant]:
