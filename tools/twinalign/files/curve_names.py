@@ -8,6 +8,8 @@ REPEAT_PREFIX = "repeat."
 """Before the names of the reference's second training."""
 
 WEIGHT_NORM = "weight_norm."
+TRAINED_NORM = "trained_norm."
+"""Before the name of a parameter: its norm at the end of a whole training, where it may have become an average."""
 BUFFER_NORM = "buffer_norm."
 GRADIENT_NORM = "gradient_norm"
 EMA_DISTANCE = "ema_distance"

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.loading import kept_modules
-from twinalign.files.curve_names import BUFFER_NORM, EMA_DISTANCE, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.files.curve_names import (
+    BUFFER_NORM,
+    EMA_DISTANCE,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    TRAINED_NORM,
+    WEIGHT_NORM,
+)
 from twinalign.files.recordings import Recording
 from twinalign.replay import data_pipeline, metric, optimizer, training
 from twinalign.replay.aligned_code import Code
@@ -42,12 +49,14 @@ from twinalign.replay.statement_pairs import statement_edits_by_pairs
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.verdict.array_difference import distance, root_mean_square
 
+_OF_AVERAGES = ("set_value", "copy_", "assign", "set_state_dict", "lerp_")
 _MADE_BY = {
     LEARNING_RATE: ("learning_rate", "lr", "set_lr", "get_lr", "lr_lambda"),
     GRADIENT_NORM: ("backward", "grad", "set_value", "clip_grad_norm_", "grad_clip"),
     WEIGHT_NORM: ("step", "minimize", "parameters", "weight_decay"),
     BUFFER_NORM: ("momentum", "_momentum"),
-    EMA_DISTANCE: ("set_value", "copy_", "assign", "set_state_dict", "lerp_"),
+    EMA_DISTANCE: _OF_AVERAGES,
+    TRAINED_NORM: _OF_AVERAGES,
 }
 """Curve of a training → names under which code says what it shows; what follows from others comes behind them."""
 _LATE = FAR
@@ -110,7 +119,8 @@ class Component:
                 return 0 if id(code) in beside else _LATE
 
             grafted = grafts(codes, named, values["functions"], far, delay)
-            fit = functools.partial(self._fit, before, {code.file for code in codes}, taken)
+            files = {code.file for code in codes} | {file for file, _ in ran.lines}
+            fit = functools.partial(self._fit, before, files, taken)
             first = self.first or self.wrong
             like = self.worker.backend.to_tensor_like
             unit = Unit(own, first, lambda: not first(), fit, named, like)

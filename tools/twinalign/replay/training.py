@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.backends.protocol import Backend
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import (
     BATCH_RMS,
@@ -16,6 +17,7 @@ from twinalign.files.curve_names import (
     EMA_DISTANCE,
     GRADIENT_NORM,
     LEARNING_RATE,
+    TRAINED_NORM,
     WEIGHT_NORM,
 )
 from twinalign.files.recordings import save_npz
@@ -79,7 +81,12 @@ def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarra
 
 
 def steps_of(curves: Curves) -> int:
-    """How many steps its loop has made: several optimizers make more, and models may be called more often."""
+    """How many steps its loop has made: several optimizers make more, and models may be called more often.
+
+    0 stands for as many as the case makes: what its loop makes at its end is among these curves.
+    """
+    if any(name.startswith(TRAINED_NORM) for name in curves):
+        return 0
     own = [len(points) for name, points in curves.items() if not name.startswith((*OF_HOOKS, BATCH_SIZE))]
     return max(own or map(len, curves.values()), default=0)
 
@@ -225,7 +232,8 @@ def record_curves(
             rounding to float32, as `moved.NAME`: constants kept in float32 have such effects.
         plan: fields of a `TrainingPlan`; with `repeat`, of batches only those are kept that no weights have made.
         as_paddle_clips: in torch, from now on, without what it adds to a norm by which it clips.
-        most: so many steps at most, and no more than the case wants in float64, unless it is known to depart `late`.
+        most: so many steps at most, 0 for as many as the case makes; no more than the case wants in float64, unless it
+            is known to depart `late`.
 
     Returns:
         `steps`: how many were taken; `clips`: whether paddle's optimizers clip;
@@ -288,7 +296,7 @@ def train(
         change: relative change of the weights.
         begin: takes the model and returns a context to enter while it trains.
         plan, on_step, at_once: as for `run_training`.
-        most: so many steps at most.
+        most: so many steps at most; 0 for a whole training, whose parameters' norms are added.
     """
     case, backend = worker.fresh_case(STAGE), worker.backend
     backend.set_seed(case.seed)
@@ -300,15 +308,23 @@ def train(
         begin = begin or contextlib.nullcontext
         outermost = getattr(begin, "outermost", False)
         with contextlib.nullcontext() if outermost else begin(model):
-            return run_training(
+            names = CanonicalNames.of(weights)
+            curves = run_training(
                 case,
                 worker.framework,
                 backend,
                 model,
-                CanonicalNames.of(weights),
-                most,
+                names,
+                most or None,
                 plan,
                 on_step,
                 around=begin if outermost else contextlib.nullcontext,
                 at_once=at_once,
             ).points
+    return curves if most else curves | _norms_at_end(backend, names, model)
+
+
+def _norms_at_end(backend: Backend, names: CanonicalNames, model: Any) -> Curves:
+    found = backend.named_parameters(model).items()
+    arrays = names.to_reference(("", key, backend.to_array(parameter)) for key, parameter in found)
+    return {TRAINED_NORM + name: np.array([np.linalg.norm(array)]) for _, name, array in arrays}

@@ -57,6 +57,7 @@ class ComponentContext:
         weights: stage → side → initial weights, as `Worker.build_model` takes them.
         gradients: `.npz` file of the reference's gradients in the first step, by reference name; None without a loss.
         curves: side → curves that the run has recorded of the whole training; empty without a run.
+        ends_apart: whether what the run's whole trainings have made differs (`search.training.ends_apart`).
         steps: curves of the reference's first steps that the run has recorded in float64; empty without a run.
         steps_in_float64: how many steps the case trains in float64; 0 where it does not say.
         searched: the stages that are searched.
@@ -77,6 +78,7 @@ class ComponentContext:
     data_is_wrong: bool = False
     layer_is_wrong: bool = False
     curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    ends_apart: bool = False
     steps: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     steps_in_float64: int = 0
     searched: tuple[str, ...] = ()

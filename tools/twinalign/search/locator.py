@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import ExitCode
-from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
 from twinalign.files.recordings import save_npz
 from twinalign.notebook import Shown
@@ -36,7 +35,7 @@ from twinalign.search.observed import locate_observed
 from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
 from twinalign.search.ties import TieSearch
-from twinalign.search.training import locate_training
+from twinalign.search.training import curves_in, ends_apart, locate_training
 from twinalign.sides import FOUND, INITIAL, SIDES
 from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE
 
@@ -170,6 +169,8 @@ class Locator:
         """Add the wrong components of these stages; `gradients`: the reference's of the first step."""
         description = self._recorder.description
         parts = description["parts"]
+        trained = {side: self._trained(side) if "train" in wanted else {} for side in SIDES}
+        exact = self._trained("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {}
         context = ComponentContext(
             processes=self._recorder.processes,
             folder=self._folder,
@@ -178,8 +179,9 @@ class Locator:
             gradients=gradients,
             explain=explain,
             layer_is_wrong=_is_wrong_in_training(result.layers.get(parts.get("train", ""))),
-            curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
-            steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
+            curves={side: curves_in(arrays) for side, arrays in trained.items()},
+            ends_apart=ends_apart(trained["ref"], trained["paddle"]),
+            steps=curves_in(exact),
             steps_in_float64=description["float64_train_steps"],
             searched=tuple(wanted),
             allowances=tuple(description.get("allowances", ())),
@@ -346,11 +348,9 @@ class Locator:
                 crash = {"side": error.side, "place": error.place, "other_shape": error.other_shape}
                 result.crashes[part] = {name: text for name, text in crash.items() if text}
 
-    def _curves(self, side: str, dtype: str = "") -> dict[str, Any]:
+    def _trained(self, side: str, dtype: str = "") -> dict[str, Any]:
         arrays = self._recorder.fresh_arrays(side, "train", dtype)
-        if self._recorder.settings.ranks > 1:
-            arrays = arrays_of_rank(arrays, 0)
-        return {n.removeprefix(CURVE_PREFIX): array for n, array in arrays.items() if n.startswith(CURVE_PREFIX)}
+        return arrays_of_rank(arrays, 0) if self._recorder.settings.ranks > 1 else arrays
 
     def _model_stages(self, wanted: Sequence[str]) -> list[str]:
         """One stage for each part of the case whose model is to be searched."""

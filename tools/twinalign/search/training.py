@@ -10,7 +10,16 @@ import numpy as np
 
 from twinalign.causes.registry import Explanation
 from twinalign.causes.training.subject import explain_training
-from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM, LEARNING_RATE
+from twinalign.files.curve_names import (
+    BATCH_RMS,
+    BATCH_SIZE,
+    CURVE_PREFIX,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    OUTCOME_PREFIX,
+    REPEAT_PREFIX,
+    WEIGHTS_PREFIX,
+)
 from twinalign.processes.side_process import ChildError
 from twinalign.replay.mended_components import training_mended
 from twinalign.replay.training import (
@@ -29,6 +38,7 @@ from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
 from twinalign.sides import SIDES
+from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.training_comparison import begin_rounded
 
 TRAINING = "train"
@@ -41,6 +51,10 @@ _SMALL = 0.01
 """Of a curve's greatest value: what is smaller tells nothing relative to itself."""
 _BEHIND, _MOST_STEPS = 3, 60
 """So many steps are searched from one that departs on, and so many at most."""
+_WHOLE = 0
+"""As many steps as the case makes."""
+_OF_REPEAT, _SAME = 8.0, 1e-4
+"""What a training makes differs by more than so many times what its repeat shows, and so much of its size."""
 
 
 def locate_training(context: ComponentContext) -> list[Fault]:
@@ -63,6 +77,8 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     steps = max(_departs_at(context.curves) + _BEHIND, context.steps_in_float64)
     if steps > STEPS and not wrong_curves(paths, context.allowances):
         _recorded(context, paths, min(steps, _MOST_STEPS), late=True)
+    if context.ends_apart and _made(context.curves) <= _MOST_STEPS and not wrong_curves(paths, context.allowances):
+        _recorded(context, paths, _WHOLE, late=True)
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
     wrong, functions = wrong_curves(paths, context.allowances), context.functions_of_port()
@@ -104,6 +120,31 @@ def _follows(context: ComponentContext, paths: Mapping[str, Path], plan: Mapping
 
     given: dict[str, Any] = {"weights": context.weights[STAGE]["paddle"], "most": steps, "late": True, "plan": plan}
     return context.follows(record_mended_curves, is_right, **given)
+
+
+def curves_in(recording: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The curves in the recording of a training, by their names."""
+    return {n.removeprefix(CURVE_PREFIX): array for n, array in recording.items() if n.startswith(CURVE_PREFIX)}
+
+
+def ends_apart(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> bool:
+    """Whether what two whole trainings have made differs, by their recordings: weights, outcomes, what is told once.
+
+    The reference's repeat tells how far rounding takes them.
+    """
+    for name in reference.keys() & port.keys():
+        theirs, ours = reference[name], port[name]
+        once = name.startswith(CURVE_PREFIX) and len(theirs) == 1
+        if once or name.startswith((WEIGHTS_PREFIX, OUTCOME_PREFIX)):
+            own = distance(reference.get(REPEAT_PREFIX + name, theirs), theirs)
+            if not distance(ours, theirs) <= _OF_REPEAT * own + _SAME * root_mean_square(theirs):
+                return True
+    return False
+
+
+def _made(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
+    """How many steps the run's trainings have made."""
+    return max((len(curve) for of_side in curves.values() for curve in of_side.values()), default=0)
 
 
 def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
@@ -201,22 +242,23 @@ def _mended(
 ) -> Mended:
     """How the port is searched for the edit with which it trains as the reference does.
 
-    `longer` is where a longer training of the reference's is recorded, if its batches are its own.
+    `longer` is where a longer training of the reference's is recorded, if its batches are its own, and there is one.
     """
     asked = {"weights": context.weights[STAGE]["ref"], "path": str(longer), "most": MORE_STEPS}
     recorded = functools.partial(
         context.processes["ref"].call, record_curves, repeat=True, as_paddle_clips=clips, **asked
     )
+    as_it_is = bool(plan) or steps_of(read_curves(reference)[0]) == _WHOLE
     given = {
         "weights": context.weights[STAGE]["paddle"],
         "reference": str(reference),
-        "longer": "" if plan else str(longer),
+        "longer": "" if as_it_is else str(longer),
         "allowances": context.allowances,
         "plan": plan,
         "first": _first_steps(wrong, reference),
     }
     found = Mended(training_mended, TRAINING, given, STAGE, "train")
-    return found if plan else dataclasses.replace(found, prepare=recorded)
+    return found if as_it_is else dataclasses.replace(found, prepare=recorded)
 
 
 def _first_steps(wrong: Mapping[str, Any], reference: Path) -> dict[str, int]:
