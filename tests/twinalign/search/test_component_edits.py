@@ -241,5 +241,41 @@ def test_data_of_fewer_samples_than_are_asked_for_are_mended_as_well(tmp_path: P
     assert "+ 1" in fault.explanation.text
 
 
+WALKS = """
+def padded(distances):
+    walk = torch.as_tensor(distances).double()
+    power, found = walk, []
+    for _ in range(2):
+        power = power @ walk
+        found.append(torch.diagonal(power))
+    return torch.stack(found)
+"""
+WALKS_OF_PORT = """
+def to_square(distances):
+    walk = distances.astype("float64")
+    power, found = np.eye(3), []
+    for _ in range(2):
+        power = power @ walk
+        found.append(np.diagonal(power))
+    return np.stack(found)
+"""
+
+
+def test_both_sides_may_read_their_data_from_a_module_that_they_share(tmp_path: Path) -> None:
+    """The port's line does not run in the reference, so that it is searched in the port."""
+    (tmp_path / "raw.py").write_text(
+        "import numpy as np\n\n\ndef tables(count=6):\n    found = []\n    for number in range(count):\n"
+        "        found.append(np.random.default_rng(number).integers(1, 5, (3, 3)))\n    return found\n"
+    )
+    loop = "        for number in range(6):\n            rng = np.random.default_rng(number)\n"
+    drawn = "            distances = rng.integers(1, 5, (3, 3))\n"
+    reading = "        for distances in raw.tables():\n"
+    case = edited(CASE, [(loop + drawn, reading), ("import numpy as np\n", "import numpy as np\nimport raw\n")])
+    folder = written(tmp_path, PORT + WALKS_OF_PORT, case, REFERENCE + WALKS)
+    fault = faults_of(folder, stages=("data",))[0]
+    assert fault.explanation is not None
+    assert "`np.eye(3)` in place of `walk`" in fault.explanation.text
+
+
 def test_the_right_port_has_no_fault(tmp_path: Path) -> None:
     assert faults_of(written(tmp_path, PORT, CASE, REFERENCE)) == []

@@ -146,11 +146,16 @@ def _replaced(text: str, parts: Mapping[str, str]) -> str:
     return text
 
 
-def written(folder: Path, replaced: Mapping[str, str], in_reference: Mapping[str, str] | None = None) -> str:
-    """The case in files of a folder, the port and the reference with these parts replaced."""
+def written(
+    folder: Path,
+    replaced: Mapping[str, str],
+    in_reference: Mapping[str, str] | None = None,
+    in_case: Mapping[str, str] | None = None,
+) -> str:
+    """The case in files of a folder; the port, the reference and the case itself with these parts replaced."""
     port, reference = _replaced(_PADDLE, replaced), _replaced(_TORCH, in_reference or {})
     names = {name: f"{name}_{next(_NUMBERS)}" for name in ("ref_net", "port_net")}  # one process imports several
-    case = _CASE
+    case = _replaced(_CASE, in_case or {})
     for name, other in names.items():
         case = case.replace(name, other)
     for name, text in (("case", case), (names["ref_net"], reference), (names["port_net"], port)):
