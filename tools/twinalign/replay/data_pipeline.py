@@ -15,14 +15,13 @@ from twinalign.files.recordings import save_npz
 from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.noted_functions import noted
 from twinalign.sides import SIDES
-from twinalign.verdict.array_difference import distance, root_mean_square
+from twinalign.verdict.array_difference import ROUNDED_SAMPLE, distance, root_mean_square
 
 STAGE = "data"
 MORE_SAMPLES = 4
 """Samples that are read beyond those that are compared, to recognise samples in another order."""
 MOST_RANKS = 8
 """Of so many ranks one may have the port's samples; the reference's are then read as far as its last one."""
-_TOLERANCE = 2e-6
 SAMPLE = "(sample)"
 """Name of the step after the last: what `Case.dataset` does with the image."""
 
@@ -78,7 +77,7 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
         if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
             return False
         one, other = one[finite], other[finite]
-    return distance(one, other) <= (0.0 if exact else _TOLERANCE * root_mean_square(one))
+    return distance(one, other) <= (0.0 if exact else ROUNDED_SAMPLE * root_mean_square(one))
 
 
 def same_item(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:

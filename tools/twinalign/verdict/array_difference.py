@@ -20,6 +20,8 @@ _OF_SQUARES = 2.0**600
 """Numbers of float64 divided by this have squares, and sums of these, of float64 as well."""
 
 
+ROUNDED_SAMPLE, _OF_ONE_ELEMENT = 2e-6, 64.0
+"""Of the root mean square of data, what float32 may round; and how many times that a single element may differ."""
 OF_SHAPES = "shape "
 """Begins the text of a difference between arrays of different shapes."""
 
@@ -174,6 +176,16 @@ def distance(one: np.ndarray | None, other: np.ndarray | None) -> float:
         same = (first == second) | (np.isnan(first) & np.isnan(second))
         found = root_mean_square(np.where(same, 0.0, first - second))
     return found if np.isfinite(found) else float("inf")
+
+
+def is_rounded_sample(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of data in float differ by no more than what float32 makes of images.
+
+    A resampling rounds its positions as well as its values: some elements differ by more than their own rounding.
+    """
+    allowed = ROUNDED_SAMPLE * root_mean_square(one)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return distance(one, other) <= allowed and bool((np.abs(one - other) <= _OF_ONE_ELEMENT * allowed).all())
 
 
 def sample_of(array: np.ndarray, count: int = _SAMPLES) -> list[float]:

@@ -18,7 +18,7 @@ from twinalign.sides import SIDES
 from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.array_comparison import compare_arrays as compare_arrays
 from twinalign.verdict.case_allowances import allowances_for
-from twinalign.verdict.excuses import draws_of
+from twinalign.verdict.excuses import draws_of, excuse_rounded_samples
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
 from twinalign.verdict.kept_state import without, without_lone_state
 from twinalign.verdict.metric_elsewhere import apart_elsewhere, counted_otherwise
@@ -171,6 +171,8 @@ def _compare_rank(
     high_of = SIDES if dtype != "float64" else ()
     comparison = _compare_tensors(stage, recordings, description, high_of, known_rounding)
     on_threshold = set[str]()
+    if stage == "data":
+        excuse_rounded_samples(comparison, reference, reproduced)
     comparison.notes += _notes_on_outputs(recordings)
     _doubt_constant_outputs(comparison, recordings.metadata("ref").get("effect_of_inputs"))
     casts = recordings.repeat and recordings.casts_to_float32

@@ -19,14 +19,13 @@ from twinalign.causes.component import REDUCTION, Component, explain, is_refuted
 from twinalign.causes.registry import cause
 from twinalign.patching import replaced
 from twinalign.replay.data_pipeline import STAGE, as_array, as_given, sample_arrays, steps_of
-from twinalign.verdict.array_difference import distance, root_mean_square
+from twinalign.verdict.array_difference import ROUNDED_SAMPLE, distance, root_mean_square
 
 Change = Callable[[np.ndarray], np.ndarray]
 Given = Mapping[str, Any]
 """Arguments of a function of Pillow by name; the image is `self` in methods."""
 Constants = tuple[np.ndarray, np.ndarray]
 """Mean and deviation of each channel."""
-_TOLERANCE = 2e-6
 _TIES = 0.06
 _MOST_IMAGES = 6
 
@@ -166,7 +165,7 @@ class ImageSubject(Component):
             # Values that lie between two whole numbers may be rounded to either; that must stay far below what differs.
             difference = distance(one, other)
             return min(_TIES, REDUCTION * difference) if np.isfinite(difference) else _TIES
-        return _TOLERANCE * max(root_mean_square(one), root_mean_square(other))
+        return ROUNDED_SAMPLE * max(root_mean_square(one), root_mean_square(other))
 
     @property
     def names(self) -> list[str]:
@@ -210,7 +209,7 @@ def lines_between(ones: np.ndarray, others: np.ndarray) -> list[tuple[float, flo
         if not np.ptp(one) or not np.isfinite(other).all():
             return None
         slope, start = np.polyfit(one, other, 1)
-        if root_mean_square(slope * one + start - other) > _TOLERANCE * root_mean_square(other):
+        if root_mean_square(slope * one + start - other) > ROUNDED_SAMPLE * root_mean_square(other):
             return None
         found.append((float(slope), float(start)))
     return found
