@@ -279,6 +279,7 @@ def test_a_pool_of_another_kind_keeps_its_window(tmp_path):
         ("x.reshape([b, n, m])", "x.view(b, m, n)", "x.reshape([b, m, n])",
          "write `x.reshape([b, m, n])` in place of `x.reshape([b, n, m])`"),
         ("F.silu(x) @ w", "F.linear(F.silu(x), w)", "F.linear(F.silu(x), w)", ""),
+        ("-scaled(k)", "-(scaled(k) + 1)", "-(-scaled(k) + 1)", ""),
         # Not all that the reference has, another function, torch's pair, paddle's layout.
         ("z * n", "z * n + (1 - z) * h", "z * n + h", ""),
         ("x.mean(1)", "x.sum(1)", "x.mean(1)", ""),

@@ -240,7 +240,7 @@ def _is_exchange(
     theirs = [*map(_in_paddle, _calls(reference))]
     return (
         ast.dump(before) == ast.dump(port)
-        and _operands(after) == _operands(reference)
+        and (_operands(after), _signs(after)) == (_operands(reference), _signs(reference))
         and _is_part(_calls(after), theirs)
         and {*_calls(before)} & {*theirs} <= {*_calls(after)}  # what the port calls already is not what it can't call
         and _layouts(before) == _layouts(after)
@@ -319,6 +319,11 @@ def _operands(code: ast.AST) -> list[str]:
             continue
         found.append((node.end_lineno or 0, node.end_col_offset or 0, said))
     return [said for *_, said in sorted(found)]
+
+
+def _signs(code: ast.AST) -> int:
+    """How often a sign or `not` stands before a value."""
+    return sum(isinstance(one, ast.UnaryOp) for one in ast.walk(code))
 
 
 def _layouts(code: ast.AST) -> int:
