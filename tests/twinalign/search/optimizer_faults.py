@@ -369,7 +369,8 @@ REFERENCES["clipped"] = lambda p: Clipped(p, RATE, weight_decay=DECAY)
 
 
 def port(kind: str, fault: str, parameters: list[Any]) -> Any:
-    """The paddle optimizer with a fault, the right one without."""
+    """The paddle optimizer with a fault, the right one without; no edit of the case makes a kind a fault."""
+    assert fault not in CLEAN
     return (FAULTS.get((kind, fault)) or CLEAN[kind])(parameters)
 
 
