@@ -80,11 +80,18 @@ def test_a_right_metric_is_no_alarm(processes: Any, folder: Path, name: str) -> 
     assert locate(processes, folder, name, "") == []
 
 
-@pytest.mark.parametrize("name", ["Outputs", "Features"])
-def test_a_metric_that_no_cause_makes_is_unexplained(processes: Any, folder: Path, name: str) -> None:
-    (found,) = locate(processes, folder, name, "unknown")
+def test_a_metric_that_no_cause_makes_is_unexplained(processes: Any, folder: Path) -> None:
+    (found,) = locate(processes, folder, "Outputs", "unknown")
     assert found.explanation is None
     assert found.evidence["values"]
+
+
+def test_a_wrong_argument_of_what_no_cause_knows_is_told(processes: Any, folder: Path) -> None:
+    (found,) = locate(processes, folder, "Features", "unknown")
+    assert found.explanation is not None
+    (_, line, _) = found.explanation.evidence["lines_of_port"][0]
+    assert found.explanation.evidence["helper_edit"] == {"before": "1", "after": "0"}
+    assert '"unknown": {"shift": 1}' in CASE.read_text().splitlines()[line - 1]
 
 
 @pytest.mark.parametrize("name", ["Features", "Accuracies"])

@@ -10,7 +10,6 @@ from twinalign.sides import SIDES
 from twinalign.verdict.precisions import EPSILONS
 from twinalign.verdict.stage_recordings import StageRecordings
 from twinalign.verdict.tensor_judge import ZERO_FACTOR
-from twinalign.verdict.trajectory import FLOOR_FACTOR
 
 _TOLERANCE = 1e-4
 """Relative: what is left of a quotient in float32 is less, and one sample that counts otherwise makes more."""
@@ -67,7 +66,7 @@ def counted_otherwise(recordings: StageRecordings, dtype: str) -> set[str]:
             continue
         sizes = np.abs(exact).max(initial=0.0)
         apart, seen = np.abs(port - exact), np.abs(ours.astype(np.float64) - theirs)
-        clear = apart > FLOOR_FACTOR * EPSILONS[dtype] * sizes
+        clear = apart > ZERO_FACTOR * EPSILONS[dtype] * sizes
         few = apart <= _OF_ROUNDED_BATCHES * sizes
         if clear.any() and (few & (seen <= _SHARE_SEEN * apart))[clear].all():
             found.add(name)
