@@ -41,7 +41,7 @@ def test_another_stage_is_judged_by_its_tolerances(resized: list[np.ndarray]) ->
     assert compared(*resized, stage="observe").verdict == DIVERGED
 
 
-@pytest.mark.parametrize("fault", ["one element", "another mean", "a few rows", "whole numbers"])
+@pytest.mark.parametrize("fault", ["one element", "another mean", "a few rows", "whole numbers", "float64"])
 def test_a_fault_of_the_data_stays_one(fault: str, resized: list[np.ndarray]) -> None:
     theirs, ours = resized[0], resized[0].copy()
     if fault == "one element":
@@ -50,6 +50,8 @@ def test_a_fault_of_the_data_stays_one(fault: str, resized: list[np.ndarray]) ->
         ours -= np.float32(0.0001)
     elif fault == "a few rows":
         ours[:, :, -1] = ours[:, :, -2]
+    elif fault == "float64":
+        theirs, ours = (one.astype("float64") for one in resized)
     else:
         theirs, ours = (IMAGE.astype("int64"), IMAGE.astype("int64"))
         ours[0, 0, 0, 0] += 1
