@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.protocol import Backend
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import (
     BATCH_RMS,
@@ -25,7 +24,7 @@ from twinalign.patching import Around
 from twinalign.replay.kept_edits import recorded_mended
 from twinalign.replay.noted_functions import noted
 from twinalign.stages.training_plan import TrainingPlan, keep_data
-from twinalign.stages.watching import run_training
+from twinalign.stages.watching import norms_of, run_training
 from twinalign.verdict import KNOWN_ALLOWANCES
 from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -321,10 +320,5 @@ def train(
                 around=begin if outermost else contextlib.nullcontext,
                 at_once=at_once,
             ).points
-    return curves if most else curves | _norms_at_end(backend, names, model)
-
-
-def _norms_at_end(backend: Backend, names: CanonicalNames, model: Any) -> Curves:
-    found = backend.named_parameters(model).items()
-    arrays = names.to_reference(("", key, backend.to_array(parameter)) for key, parameter in found)
-    return {TRAINED_NORM + name: np.array([np.linalg.norm(array)]) for _, name, array in arrays}
+    at_end = {} if most else norms_of(backend, names, backend.named_parameters(model))
+    return curves | {TRAINED_NORM + name: np.array([norm]) for name, norm in at_end.items()}

@@ -93,6 +93,15 @@ def run_training(
     return Curves(points, outcomes or {}, watch.seconds, watch.swaps.replaced)
 
 
+def norms_of(backend: Backend, names: CanonicalNames, tensors: Mapping[str, Any]) -> dict[str, float]:
+    """Norms of the tensors as the reference has them; one side may pack several tensors of the other."""
+    shares = [(part.name, part.share(tensor)) for key, tensor in tensors.items() for part in names.parts(key)]
+    found: dict[str, list[float]] = {}
+    for (name, _), norm in zip(shares, backend.norms([share for _, share in shares]), strict=True):
+        found.setdefault(name, []).append(norm)
+    return {name: math.hypot(*of_parts) for name, of_parts in found.items()}
+
+
 class _Watched(functools.partial[Any]):
     """A layer's `forward` that is seen; a deep copy of the layer, such as a moving average, has its own again."""
 
@@ -303,14 +312,9 @@ class _Watch:
         self.at_once(self.seen)
 
     def _see_norms(self, prefix: str, tensors: Mapping[str, Any]) -> None:
-        """Norms of the tensors as the reference has them; one side may pack several tensors of the other."""
-        shares = [(part.name, part.share(tensor)) for key, tensor in tensors.items() for part in self._names.parts(key)]
-        found: dict[str, list[float]] = {}
-        for (name, _), norm in zip(shares, self._backend.norms([share for _, share in shares]), strict=True):
-            found.setdefault(name, []).append(norm)
-        for name, of_parts in found.items():
+        for name, norm in norms_of(self._backend, self._names, tensors).items():
             if not name.endswith(RUNNING_VARIANCE):
-                self._see(prefix + name, math.hypot(*of_parts))
+                self._see(prefix + name, norm)
 
     def _report(self) -> None:
         """Report the values of the last step, once the loop has had time to record its own."""

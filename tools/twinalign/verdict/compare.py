@@ -170,11 +170,11 @@ def _compare_rank(
         return training
     high_of = SIDES if dtype != "float64" else ()
     comparison = _compare_tensors(stage, recordings, description, high_of, known_rounding)
-    on_threshold = set[str]()
     if stage == "data":
         excuse_rounded_samples(comparison, reference, reproduced)
     comparison.notes += _notes_on_outputs(recordings)
     _doubt_constant_outputs(comparison, recordings.metadata("ref").get("effect_of_inputs"))
+    on_threshold = set[str]()
     casts = recordings.repeat and recordings.casts_to_float32
     if comparison.verdict == DIVERGED and casts:
         # A float64 run that the model itself rounds to float32 decides no more than another run in float32 does.
@@ -221,7 +221,8 @@ def _without_float64(
     if not excused:
         return comparison
     in_float32 = _compare_tensors(stage, recordings, description, with_float64=("ref",))
-    judged = {tensor.name: tensor for tensor in in_float32.tensors if any(tensor.name in n for n in excused.values())}
+    names = set().union(*excused.values())
+    judged = {tensor.name: tensor for tensor in in_float32.tensors if tensor.name in names}
     comparison.tensors = [judged.get(tensor.name, tensor) for tensor in comparison.tensors]
     comparison.verdict = whole(comparison.tensors)
     if comparison.verdict != DIVERGED:  # what else is wrong needs no word on these
