@@ -37,7 +37,7 @@ STEP_LIMIT = 32 * TENSOR_LIMIT
 
 DTYPES = ("float32", *HALVES, "float64")
 REPEAT = "repeat"
-"""Used in a key instead of a precision: the reference run a second time, where it cannot run in float64."""
+"""Used in a key instead of a precision: the reference's repeat, where float64 does not run or cannot decide."""
 
 _STEMS = "|".join(stage.file_stem for stage in STAGE_BY_NAME.values())
 _SIDES = "|".join(SIDES)

@@ -24,7 +24,7 @@ from twinalign.files.recordings import hash_arrays, read_metadata
 from twinalign.files.strict_json import check_form
 from twinalign.files.text import shown
 from twinalign.recorder.recorder import WeightFiles
-from twinalign.recorder.recording_plan import recorded_identity, recorded_precisions
+from twinalign.recorder.recording_plan import judged_precision, recorded_identity, recorded_precisions
 from twinalign.reports import load_summary
 from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL, SIDES, STAGES
 from twinalign.stages import STAGE_BY_NAME
@@ -122,11 +122,9 @@ class _Run:
             for side in SIDES
             if dtype != "float64" or side not in failed
         ]
-        reference = read_metadata(self._path(layout.recording_member("ref", stage, "float64")))
-        casts = ("ref", stage, "float64") in keys and reference.get("casts_to_float32")
-        repeated = self._path(layout.recording_member("ref", stage, layout.REPEAT)).exists()
-        alone = all(dtype == "float64" for _, _, dtype in keys)
-        return [*keys, ("ref", stage, layout.REPEAT)] if repeated and ("ref" in failed or casts or alone) else keys
+        repeat = read_metadata(self._path(layout.recording_member("ref", stage, layout.REPEAT)))
+        is_used = repeat.get("dtype") == judged_precision((side, dtype) for side, _, dtype in keys)
+        return [*keys, ("ref", stage, layout.REPEAT)] if is_used else keys
 
     def _path(self, member: str) -> Path:
         return self.folder / member.removeprefix(layout.RESULT)

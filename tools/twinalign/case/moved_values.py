@@ -14,7 +14,7 @@ FLOAT64_CHANGE = 1e-10
 
 _PERIOD = 1021
 _UNITS = 4
-"""Units in the last place by which tables computed by one formula may differ."""
+"""Units in the last place by which tables computed by one formula, or what a few operations have made, may differ."""
 
 
 def moved_arrays(
@@ -36,16 +36,22 @@ def moved_arrays(
             yield name, np.nextafter(finest, np.array(np.inf, dtype=finest.dtype))
 
 
-def moved_at_random(arrays: Mapping[str, np.ndarray], draw: int) -> dict[str, np.ndarray]:
-    """The arrays, each floating-point element changed up or down by one unit in the last place, by the seed `draw`."""
+def moved_at_random(arrays: Mapping[str, np.ndarray], draw: int, units: int = 1) -> dict[str, np.ndarray]:
+    """The arrays, each floating-point element changed up or down by so many units in the last place, by a seed."""
     random = np.random.RandomState(draw)
     moved = {}
     for name, array in arrays.items():
         moved[name] = array
         if array.dtype.kind == "f":
             towards = np.where(random.randint(0, 2, array.shape, dtype=np.int8), np.inf, -np.inf)
-            moved[name] = np.nextafter(array, towards.astype(array.dtype))
+            for _ in range(units):
+                moved[name] = np.nextafter(moved[name], towards.astype(array.dtype))
     return moved
+
+
+def moved_values(arrays: Mapping[str, np.ndarray], dtype: str, repeat: int) -> dict[str, np.ndarray]:
+    """What repeat number `repeat` starts from: the first is one unit up, the others four units up or down at random."""
+    return dict(moved_arrays(arrays.items(), dtype)) if repeat == 1 else moved_at_random(arrays, repeat, _UNITS)
 
 
 def scaled_by_pattern(array: np.ndarray, number: int) -> np.ndarray:

@@ -116,11 +116,14 @@ class Recorder(RecordingPlan):
             yield self._initialise(sides, self._planned(sides) if wanted is None else wanted, self._stale(sides))
 
     def make(
-        self, one: PlannedRecording, weights: Mapping[str, Any], moved: bool = False, plan: Plan | None = None
+        self, one: PlannedRecording, weights: Mapping[str, Any], repeat: int = 0, plan: Plan | None = None
     ) -> None:
-        """Let a side's running process, or its ranks together, make one recording."""
-        ranked = is_ranked(one.stage, self.settings.ranks)
-        process = self.group(one.side) if ranked else self.processes[one.side]
+        """Let a side's running process, or its ranks together, make one recording; an older repeat beside it goes."""
+        if not repeat and one.path == self.recording_path("ref", one.stage, self.dtypes_of(one.stage)[0]):
+            metadata_path(self.repeat_path(one.stage)).unlink(missing_ok=True)
+        process = (
+            self.group(one.side) if (ranked := is_ranked(one.stage, self.settings.ranks)) else self.processes[one.side]
+        )
         with join_ranks(one.path, self.settings.ranks) if ranked else contextlib.nullcontext():
             answers = process.call(
                 Worker.record,
@@ -131,13 +134,13 @@ class Recorder(RecordingPlan):
                 identity=self._identity_of(one),
                 rounded_to=self._half,
                 compatible=one.compatible,
-                moved=moved,
+                repeat=repeat,
                 built_in_float64=one.built_in_float64,
                 plan=dict(self.settings.plan if plan is None else plan),
             )
         self.progress(one.side, f"{one.stage} {one.dtype}: recorded")
         answer = answers[0] if isinstance(answers, list) else answers
-        if not moved and (self.is_repeated(one) or answer.get("casts_to_float32")):
+        if not repeat and (self.is_repeated(one) or answer.get("casts_to_float32")):
             self._repeat(one, weights)
 
     def group(self, side: str) -> RankGroup:
@@ -394,4 +397,4 @@ class Recorder(RecordingPlan):
         if one.stage == "train":  # it has a repeat of its own
             return
         judged = self.dtypes_of(one.stage)[0]
-        self.make(dataclasses.replace(one, dtype=judged, path=self.repeat_path(one.stage)), weights, moved=True)
+        self.make(dataclasses.replace(one, dtype=judged, path=self.repeat_path(one.stage)), weights, repeat=1)

@@ -135,7 +135,7 @@ class RecordingPlan:
         return self.out / "usual_kernels" / f"{STAGE_BY_NAME[stage].file_stem}_paddle.npy"
 
     def repeat_path(self, stage: str) -> Path:
-        """Path of the reference's repeat, from values moved by one unit in the last place, made if float64 failed."""
+        """Path of the reference's repeat from values moved by last bits, made if float64 failed or cannot decide."""
         return self.out / "repeat" / f"{STAGE_BY_NAME[stage].file_stem}_ref.npy"
 
     def unmatched(self, stage: str) -> Unmatched:

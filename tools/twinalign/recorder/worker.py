@@ -16,7 +16,7 @@ from twinalign.backends import backend_of_side
 from twinalign.backends.layer_classes import full_name, layer_classes
 from twinalign.case.definition import Case, stages_of
 from twinalign.case.loading import load_case
-from twinalign.case.moved_values import moved_arrays
+from twinalign.case.moved_values import moved_values
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.conversion.model_factory import load_rules
 from twinalign.conversion.trial_model import TrialModel
@@ -170,7 +170,7 @@ class Worker:
         path: str,
         weights: Mapping[str, Any],
         identity: Any,
-        moved: bool = False,
+        repeat: int = 0,
         rounded_to: str | None = None,
         compatible: bool = False,
         built_in_float64: bool = False,
@@ -180,7 +180,7 @@ class Worker:
 
         Args:
             weights: the initial weights' file and hash, and the names on the other side.
-            moved: start from weights and inputs moved by one unit in the last place.
+            repeat: start from weights and inputs moved by last bits, as this repeat does; 0 leaves them.
             rounded_to: half precision to which the inputs are rounded, as the weights are.
             compatible: use paddle's accuracy-compatible kernels, if it has them.
             built_in_float64: let constructors make in float64 what they ask for in float32.
@@ -193,7 +193,7 @@ class Worker:
         case = self.fresh_case(stage)
         record, started = STAGE_BY_NAME[stage].record, time.perf_counter()
         self.backend.set_seed(case.seed)
-        context = self.context(case, stage, dtype, weights, moved, built_in_float64)
+        context = self.context(case, stage, dtype, weights, repeat, built_in_float64)
         context.rounded_to, context.plan = rounded_to or "", TrainingPlan(**(plan or {}))
         checkpoints = CheckpointPlace(
             Path(path).with_suffix(".checkpoint"), lambda: self._made_by(case, stage, dtype, weights, identity)
@@ -224,7 +224,7 @@ class Worker:
         stage: str,
         dtype: str,
         weights: Mapping[str, Any],
-        moved: bool = False,
+        repeat: int = 0,
         built_in_float64: bool = False,
     ) -> StageContext:
         """What a stage is recorded with; arguments as for `record` and `build_model`."""
@@ -234,11 +234,11 @@ class Worker:
             backend=self.backend,
             dtype=dtype,
             device=self.device,
-            build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved, built_in_float64),
+            build_model=functools.partial(self.build_model, case, stage, dtype, weights, repeat, built_in_float64),
             construct=functools.partial(self.freshly_built, case, stage),
             canonical=CanonicalNames.of(weights),
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
-            moved=moved,
+            repeat=repeat,
             rank=self.rank,
             ranks=self.ranks,
             points=lambda prefix, step, values: self.emit(
@@ -332,7 +332,7 @@ class Worker:
         stage: str,
         dtype: str,
         weights: Mapping[str, Any],
-        moved: bool = False,
+        repeat: int = 0,
         built_in_float64: bool = False,
     ) -> Any:
         """The model with its initial weights; the object is reused between stages, its state is not."""
@@ -355,8 +355,8 @@ class Worker:
         self.restore_attributes()
         if self.planted is not None:
             self.planted.spoil_weights(case, model)
-        if moved:
-            self.backend.load_state_arrays(model, dict(moved_arrays(self.backend.state_items(model), dtype)))
+        if repeat:
+            self.backend.load_state_arrays(model, moved_values(dict(self.backend.state_items(model)), dtype, repeat))
         self.backend.clear_gradients(model)
         return model
 

@@ -16,6 +16,7 @@ from twinalign.recorder.recording_plan import not_checked
 from twinalign.reports import write_report
 from twinalign.runs.built_constants import BUILT_IN_FLOAT64, settled_constants
 from twinalign.runs.experiments import check_experiments, explain_training, record_seeds, record_switched
+from twinalign.runs.repeated_reference import explained_by_repeats
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.runs.trained_again import longer, on_same_batches, train_again
@@ -87,8 +88,9 @@ def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunRes
         explain_training(recorder, result.stages[stage], progress)
     if logs is not None:
         logs.close()
-    for stage in settled_constants(recorder, result):
-        _judge_stage(recorder, stage, result)
+    for settled in (settled_constants, explained_by_repeats):
+        for stage in settled(recorder, result):
+            _judge_stage(recorder, stage, result)
     result.case = recorder.description["name"]
     result.not_checked = not_checked(recorder.description, tuple(result.stages))
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}

@@ -10,7 +10,7 @@ import numpy as np
 from twinalign.backends.protocol import Backend
 from twinalign.case.calling import named_values
 from twinalign.case.definition import Case
-from twinalign.case.moved_values import moved_arrays, whole_numbers_kept
+from twinalign.case.moved_values import moved_values, whole_numbers_kept
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.errors import InputError
 from twinalign.files.half_precision import rounded
@@ -85,8 +85,8 @@ class StageContext:
     progress: Callable[[str], None]
     construct: Callable[[int], Any] = lambda further_seeds: None
     """Returns a freshly built model, as the case gives it; takes by how many the seed is behind the case's own."""
-    moved: bool = False
-    """Whether inputs are moved by one unit in the last place, to see what rounding does."""
+    repeat: int = 0
+    """Number of a repeat whose weights and inputs are moved by last bits, to see what rounding does; 0 for none."""
     further_seeds: int = 0
     """By how many the seed of the framework's generators is behind the case's own."""
     random_state: str | None = None
@@ -114,7 +114,7 @@ class StageContext:
         if self.ranks > 1:
             arrays = rank_inputs(self.case, arrays, self.rank, self.ranks)
         self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
-        return whole_numbers_kept(dict(moved_arrays(arrays.items(), self.dtype)), arrays) if self.moved else arrays
+        return whole_numbers_kept(moved_values(arrays, self.dtype, self.repeat), arrays) if self.repeat else arrays
 
     def as_tensors(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}

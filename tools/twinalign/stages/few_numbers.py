@@ -29,7 +29,7 @@ def repeat_few_numbers(context: StageContext, again: Callable[[int], Any], singl
     """
     recorded = context.recording.arrays
     few = {name for name, array in recorded.items() if array.size < FEW and array.dtype.kind == "f"}
-    if not few or context.framework != "torch" or context.dtype == "float64" or context.moved:
+    if not few or context.framework != "torch" or context.dtype == "float64" or context.repeat:
         return
     repeats, moved = list[dict[str, np.ndarray]](), False
     for draw in range(REPEATS):

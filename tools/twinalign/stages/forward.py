@@ -28,7 +28,7 @@ def record_forward(context: StageContext) -> None:
         raise ValueError(
             f"{context.case.name}: the model returned nothing to record" + (f", only {kinds}" if kinds else "")
         )
-    if context.framework == "torch" and context.dtype != "float64" and not (context.moved or context.further_seeds):
+    if context.framework == "torch" and context.dtype != "float64" and not (context.repeat or context.further_seeds):
         context.recording.metadata["effect_of_inputs"] = _effect_of_inputs(context)
 
 

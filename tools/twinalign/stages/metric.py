@@ -33,7 +33,7 @@ def record_metric(context: StageContext) -> None:
     """
     context.add("", _measured(context))
     repeat_few_numbers(context, lambda draw: _measured(context, draw))
-    if context.dtype == "float64" and not context.moved:
+    if context.dtype == "float64" and not context.repeat:
         context.recording.metadata[ELSEWHERE] = list(_elsewhere(context))
 
 

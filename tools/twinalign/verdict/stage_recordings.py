@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.files.rank_recordings import common_ranks, split_ranks
-from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording, sample_positions
+from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording, read_metadata, sample_positions
 from twinalign.sides import SIDES
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.cache_pieces import index_of as flat_index
@@ -27,7 +27,7 @@ class StageRecordings:
 
     by_key: dict[tuple[str, str], Recording]
     repeat: Recording | None = None
-    """The reference in float32 from values changed by one unit in the last place, if float64 is not available."""
+    """The reference from values changed by last bits, if float64 is not available or float32 alone diverges."""
     between: Callable[[], None] = lambda: None
     """Called from time to time between arrays, so that memory of mapped files can be released."""
 
@@ -41,11 +41,9 @@ class StageRecordings:
             for side, dtype in keys
             if dtype != "float64" or side not in failed
         }
-        arbiter = found.get(("ref", "float64"))
-        casts = arbiter is not None and arbiter.metadata.get("casts_to_float32")
-        alone = all(dtype == "float64" for _, dtype in keys)
-        wanted = stage != "train" and ("ref" in failed or ((casts or alone) and recorder.repeat_path(stage).exists()))
-        return cls(found, Recording.load(recorder.repeat_path(stage)) if wanted else None)
+        path, judged = recorder.repeat_path(stage), recorder.dtypes_of(stage)[0]
+        is_used = stage != "train" and read_metadata(path).get("dtype") == judged  # or one is left of another run
+        return cls(found, Recording.load(path) if is_used else None)
 
     @property
     def ranks(self) -> int:

@@ -23,6 +23,7 @@ from twinalign.verdict.exact_zeros import (
 )
 from twinalign.verdict.excuses import DRAWS, Pending, excuse_kinks
 from twinalign.verdict.inherited_rounding import excuse_inherited
+from twinalign.verdict.jumps import excuse_jumps
 from twinalign.verdict.noise import Distance, Noise, Recordings, TensorNoise, gather, gather_all
 from twinalign.verdict.precisions import EPSILONS, epsilon_of, is_finer, measures_rounding
 from twinalign.verdict.reasons import float64_reason, missed_allowance, over_reason, passing_reason
@@ -240,10 +241,11 @@ class Judge:
             item.tensor.reason += f"; without what rounding makes of {bias}, whose gradient is zero in exact arithmetic"
 
     def excuse(self) -> None:
-        """Withdraw divergences that allowed parameters or kinks explain, once the accepted conventions are known."""
+        """Withdraw divergences that allowed parameters, kinks or jumps explain, once the conventions are known."""
         pending = [item for item in self._pending if item.tensor.accepted is None]
         excuse_inherited(pending, RMS_FACTOR, WORST_FACTOR)
         excuse_kinks(pending)
+        excuse_jumps(pending, self._repeat)
 
     def _typical_rounding(self) -> float:
         """Median over tensors of the reference's relative rounding; 0 if nothing was measured."""
