@@ -119,7 +119,7 @@ class Recorder(RecordingPlan):
         self, one: PlannedRecording, weights: Mapping[str, Any], repeat: int = 0, plan: Plan | None = None
     ) -> None:
         """Let a side's running process, or its ranks together, make one recording; an older repeat beside it goes."""
-        if not repeat and one.path == self.recording_path("ref", one.stage, self.dtypes_of(one.stage)[0]):
+        if not repeat and one.dtype != "float64" and one.path == self.recording_path("ref", one.stage, one.dtype):
             metadata_path(self.repeat_path(one.stage)).unlink(missing_ok=True)
         process = (
             self.group(one.side) if (ranked := is_ranked(one.stage, self.settings.ranks)) else self.processes[one.side]

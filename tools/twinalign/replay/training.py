@@ -1,6 +1,7 @@
 """Records the first steps of a training in float64, on one side."""
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -235,8 +236,8 @@ def record_curves(
             is known to depart `late`.
 
     Returns:
-        `steps`: how many were taken; `clips`: whether paddle's optimizers clip;
-        `facts`: class and settings of the first optimizer that made a step.
+        `steps`: how many were taken; `seconds`: processor time of one, 0 if not known;
+        `clips`: whether paddle's optimizers clip; `facts`: class and settings of the first optimizer that made a step.
     """
     worker.kept[_CLIPPING] = as_paddle_clips
     most = most if late else min(most, worker.fresh_case(STAGE).float64_train_steps or most)
@@ -244,8 +245,10 @@ def record_curves(
     noting = worker.backend.watching_steps(
         lambda one: facts.append(worker.backend.optimizer_facts(one)), lambda one: None
     )
+    ends = [time.process_time()]
     with worker.kernels_noted() as kernels, noting:
-        arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})), most=most)
+        after = lambda step, values: ends.append(time.process_time())  # noqa: E731
+        arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})), on_step=after, most=most)
         clips = "clip_by_norm" in kernels
     if repeat:
         from twinalign.backends.torch.reference_only.changed_training import stepping
@@ -260,6 +263,7 @@ def record_curves(
     save_npz(Path(path), arrays)
     return {
         "steps": max((len(curve) for curve in arrays.values()), default=0),
+        "seconds": float(np.median(np.diff(ends[1:]))) if len(ends) > 2 else 0.0,
         "clips": clips,
         "facts": facts[0] if facts else {},
     }

@@ -49,8 +49,10 @@ _FAR = 1e-2
 """Relative: no rounding makes two trainings differ by as much in their first tens of steps."""
 _SMALL = 0.01
 """Of a curve's greatest value: what is smaller tells nothing relative to itself."""
-_BEHIND, _MOST_STEPS = 3, 60
-"""So many steps are searched from one that departs on, and so many at most."""
+_BEHIND = 3
+"""At least so many steps are searched from one that departs on, or half as many as go before it."""
+_MOST_STEPS, _MOST_SECONDS = 60, 3.0
+"""So many steps are searched at most, or as many as take a side so much processor time."""
 _WHOLE = 0
 """As many steps as the case makes."""
 _OF_REPEAT, _SAME = 8.0, 1e-4
@@ -67,17 +69,18 @@ def locate_training(context: ComponentContext) -> list[Fault]:
         return []
     paths = {side: context.folder / f"curves_{side}.npz" for side in SIDES}
     try:
-        clips, facts = _recorded(context, paths, STEPS)
+        clips, facts, seconds = _recorded(context, paths, STEPS)
     except ChildError as error:
         if error.died or context.steps_in_float64:
             raise
-        if _departs_at(context.curves) < 0:
+        if not _shown_within(context.curves):
             return []
         raise NotSearchedError(f"{_FLOAT32_ONLY}: {error}") from None
-    steps = max(_departs_at(context.curves) + _BEHIND, context.steps_in_float64)
+    steps = max(_shown_within(context.curves), context.steps_in_float64)
+    most = max(_MOST_STEPS, int(_MOST_SECONDS / seconds) if seconds else 0)
     if steps > STEPS and not wrong_curves(paths, context.allowances):
-        _recorded(context, paths, min(steps, _MOST_STEPS), late=True)
-    if context.ends_apart and _made(context.curves) <= _MOST_STEPS and not wrong_curves(paths, context.allowances):
+        _recorded(context, paths, min(steps, most), late=True)
+    if context.ends_apart and _made(context.curves) <= most and not wrong_curves(paths, context.allowances):
         _recorded(context, paths, _WHOLE, late=True)
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
@@ -99,16 +102,21 @@ def locate_training(context: ComponentContext) -> list[Fault]:
 
 def _recorded(
     context: ComponentContext, paths: Mapping[str, Path], most: int, late: bool = False
-) -> tuple[bool, dict[str, Any]]:
-    """Record so many steps of both sides; returns whether the port clips, and the facts of its optimizer, if any."""
-    clips = False
+) -> tuple[bool, dict[str, Any], float]:
+    """Record so many steps of both sides.
+
+    Returns:
+        whether the port clips; the facts of its optimizer, if any; processor time of a step on the slower side.
+    """
+    clips, seconds = False, 0.0
     facts: dict[str, Any] = {}
     for side in reversed(SIDES):
         given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
         given |= {"weights": context.weights[STAGE][side], "path": str(paths[side]), "most": most, "late": late}
         answer = context.processes[side].call(record_curves, **given)
         clips, facts = clips or answer["clips"], facts or answer["facts"]
-    return clips, facts
+        seconds = max(seconds, answer["seconds"])
+    return clips, facts, seconds
 
 
 def _follows(context: ComponentContext, paths: Mapping[str, Path], plan: Mapping[str, str]) -> bool:
@@ -147,21 +155,24 @@ def _made(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
     return max((len(curve) for of_side in curves.values() for curve in of_side.values()), default=0)
 
 
-def _departs_at(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
-    """The first step of the run's trainings in which a curve departs by far, of the rate if that does; -1 if none does.
+def _shown_within(curves: Mapping[str, Mapping[str, np.ndarray]]) -> int:
+    """How many steps show what departs by far in the run's trainings, the rate if that does; 0 if nothing does.
 
-    What happens after some epochs, a rate that falls, shows in no first steps.
+    What happens after some epochs shows in no first steps. A rate that falls in another step is shown once both agree.
     """
     theirs, ours = (curves.get(side, {}) for side in SIDES)
-    first: dict[str, int] = {}
+    found: dict[str, np.ndarray] = {}
     for name in theirs.keys() & ours.keys():
         steps = min(len(theirs[name]), len(ours[name]))
         one, other = theirs[name][:steps], ours[name][:steps]
         size = np.maximum(np.abs(one), _SMALL * np.abs(one).max(initial=0.0))  # a loss that is zero is all rounding
         apart = np.flatnonzero(np.abs(one - other) > _FAR * size)
         if len(apart):
-            first[name] = int(apart[0])
-    return first.get(LEARNING_RATE, min(first.values(), default=-1))
+            found[name] = apart
+    if not found:
+        return 0
+    first, last = found.get(LEARNING_RATE, min(found.values(), key=lambda steps: steps[0]))[[0, -1]]
+    return max(int(first) + max(_BEHIND, int(first) // 2), int(last) + 2 if LEARNING_RATE in found else 0)
 
 
 def _not_as_recorded(recorded: Mapping[str, np.ndarray], path: Path) -> str:
