@@ -80,7 +80,7 @@ def _applied(op: ast.AST, *operands: ast.AST) -> float | None:
 def exchanged(port: Sequence[ast.AST | None], reference: Sequence[ast.AST | None]) -> bool:
     """Whether either side has a number that the other has not, so that one stands in the other's place."""
     ours, theirs = constants_in(*port), constants_in(*reference)
-    return any(not _is_in(one, theirs) for one in ours) and any(not _is_in(one, ours) for one in theirs)
+    return any(not is_in(one, theirs) for one in ours) and any(not is_in(one, ours) for one in theirs)
 
 
 def factor_in_words(factor: float, port: Sequence[float], reference: Sequence[float]) -> str:
@@ -94,8 +94,8 @@ def factor_in_words(factor: float, port: Sequence[float], reference: Sequence[fl
     Returns:
         For example `0.5 in place of 0.707107`, `1 in place of 0.5 and 0.25`; nothing where none of them make it.
     """
-    lacking = [number for number in reference if number and not _is_in(number, port)]
-    added = [number for number in port if number and not _is_in(number, reference)]
+    lacking = [number for number in reference if number and not is_in(number, port)]
+    added = [number for number in port if number and not is_in(number, reference)]
     for number in lacking:
         if _are_one(factor * number, 1.0):
             return f"the port lacks the factor {number:.6g}"
@@ -108,14 +108,15 @@ def factor_in_words(factor: float, port: Sequence[float], reference: Sequence[fl
     return ""
 
 
+def is_in(number: float, numbers: Iterable[float]) -> bool:
+    """Whether a number is among numbers; paddle keeps some of them in float32."""
+    return any(_are_one(number, other) for other in numbers)
+
+
 def has_number(code: Sequence[ast.AST | None], number: float) -> bool:
     """Whether a number, its negative or one over it stands in code; all that is said of it may be rounded."""
     wanted = {number, -number, *([1 / number, -1 / number] if number else ())}
     return any(math.isclose(one, other, rel_tol=_SAID) for one in constants_in(*code) for other in wanted)
-
-
-def _is_in(number: float, numbers: Iterable[float]) -> bool:
-    return any(_are_one(number, other) for other in numbers)
 
 
 def _are_one(one: float, other: float) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.replay.aligned_code import Code
+from twinalign.replay.constants import constants_in, is_in
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import LONGEST, guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
@@ -145,6 +146,7 @@ def ordered_edits(
         ran: what the run has shown; of what did not run, there are no edits.
     """
     nodes, reads_as_theirs = nodes_that_ran(codes, ran.lines) if ran is not None else None, _reading_as(theirs)
+    is_of_lone_numbers = _between_lone_numbers(codes, theirs)
 
     def distance_of(code: Code, node: ast.AST) -> int:
         return far.get(id(node), FAR) + (0 if id(node) in code.of_one_side else delays(code))
@@ -158,6 +160,7 @@ def ordered_edits(
         unlike = _is_unlike(edit) or _writes_other_attribute(edit)
         likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
         adds = _adds_number(edit) and (ran is None or not ran.is_whole(edit.code, edit.old))
+        likelihood -= 2 * FAR if is_of_lone_numbers(edit) else 0  # there are few
         return distance + likelihood + (_ADDING if adds else 0) + (2 * FAR if is_right else 0)
 
     def of_functions(some: Sequence[Code]) -> list[Edit]:
@@ -246,6 +249,19 @@ def _reading_as(theirs: Sequence[ast.AST]) -> Callable[[HelperEdit], bool]:
     def tells(edit: HelperEdit) -> bool:
         around = (one for one in _simple_statements(edit.code.tree) if any(n is edit.old for n in ast.walk(one)))
         return any(tuple(words_of(edit.within(one))) in known for one in around)
+
+    return tells
+
+
+def _between_lone_numbers(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> Callable[[HelperEdit], bool]:
+    """Whether an edit writes a number that the reference alone has in place of one that the port alone has."""
+    ours, known = constants_in(*(code.tree for code in codes)), constants_in(*theirs)
+
+    def tells(edit: HelperEdit) -> bool:
+        old, new = number_of(edit.old), number_of(edit.new)
+        if old is None or new is None or is_in(old, known):
+            return False
+        return is_in(new, known) and not is_in(new, ours)
 
     return tells
 
