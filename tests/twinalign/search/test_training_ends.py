@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from twinalign.recorder.recorder import RunSettings
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
 from twinalign.search.locator import locate
-from twinalign.search.training import ends_apart
+from twinalign.search.training import _shown_within, ends_apart
 from twinalign.verdict.results import ALIGNED, DIVERGED
 
 INTO = """
@@ -63,6 +64,48 @@ def test_a_training_that_ends_right_is_no_fault(tmp_path: Path) -> None:
     result = averaged_at_its_end(tmp_path, {})
     assert (result.verdict, result.located) == (ALIGNED, None)
     assert locate(RunSettings(case=str(tmp_path / "case.py"), out=tmp_path / "out", stages=("train",))).faults == []
+
+
+@pytest.mark.slow
+def test_a_rate_that_falls_after_many_steps_is_searched_until_both_agree_again(tmp_path: Path) -> None:
+    stepped, falls = "        update(model, optimizer)\n", "0.1 if step >= {} else 1.0"
+    rate = f"            group['lr'] = 0.01 * ({falls.format(75)})\n"
+    reference = {
+        "for x in batches": "for step, x in enumerate(batches)",
+        stepped: f"        for group in optimizer.param_groups:\n{rate}{stepped}",
+    }
+    port = {
+        "AdamW(0.01,": "AdamW(schedule,",
+        "    optimizer = ": f"    falls = lambda step: {falls.format(70)}\n"
+        "    schedule = paddle.optimizer.lr.LambdaDecay(0.01, falls)\n    optimizer = ",
+        stepped: stepped + "        schedule.step()\n",
+    }
+    case = written(tmp_path, port, reference, {"range(steps or 4)": "range(steps or 90)"})
+    result = run(RunSettings(case=case, out=tmp_path / "out", stages=("train",)), report=False)
+    assert result.located is not None
+    (found,) = result.located.faults
+    assert "write `step >= 75` in place of `step >= 70`" in suggestion(found.to_json())
+
+
+@pytest.mark.parametrize(
+    ("loss", "rate", "steps"),
+    [
+        ((), (), 0),
+        ((), (70, 75), 105),  # half as many again
+        ((), (2, 75), 76),  # once both agree
+        ((40,), (), 60),
+        ((4,), (), 7),
+        ((40,), (70, 100), 105),  # the rate, if that departs
+    ],
+)
+def test_so_many_steps_show_what_departs(loss: Sequence[int], rate: Sequence[int], steps: int) -> None:
+    reference = {"loss": np.ones(100), "learning_rate": np.ones(100)}
+    port = {name: curve.copy() for name, curve in reference.items()}
+    if loss:
+        port["loss"][slice(*loss, None)] = 1.1
+    if rate:
+        port["learning_rate"][slice(*rate)] = 0.1
+    assert _shown_within({"ref": reference, "paddle": port}) == steps
 
 
 @pytest.mark.parametrize(
