@@ -107,6 +107,19 @@ def test_a_line_that_the_metric_runs_is_the_metrics_and_a_training_beside_others
     assert telling([metric, training], [metric], new=[training]) == []
 
 
+@pytest.mark.parametrize(("line", "told"), [(3, ["optimizer"]), (4, ["schedule", "optimizer"])])
+def test_a_line_that_makes_rates_too_is_the_optimizers_alone(line: int, told: list[str]) -> None:
+    found = [
+        Fault(
+            part, part, "optimizer", Explanation("line_of_port", part, evidence={"lines_of_port": [("p.py", at, at)]})
+        )
+        for part, at in (("schedule", line), ("optimizer", 3))
+    ]
+    assert [fault.reference_layer for fault in each_once(found)] == told
+    rates = Explanation("training_rates", "other rates")
+    assert len(each_once([Fault("schedule", "schedule", "optimizer", rates)])) == 1
+
+
 @pytest.mark.parametrize("phase", ["train", "metric"])
 @pytest.mark.parametrize(("line", "count"), [(3, 1), (4, 2)])
 def test_a_line_that_a_cause_of_a_layer_stands_in_is_not_told_again(phase: str, line: int, count: int) -> None:

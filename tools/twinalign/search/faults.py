@@ -101,11 +101,15 @@ def telling(faults: Iterable[Fault], counted: Sequence[Fault], new: Iterable[Fau
 
 
 def each_once(faults: Iterable[Fault]) -> list[Fault]:
-    """Faults without those of training and metric that repeat another, which takes over the cause if it has none."""
+    """Faults without those of training, metric and schedule that repeat another, which takes over their cause.
+
+    One line may make both what an optimizer does and its rate.
+    """
     kept = list(faults)
     repeating = [fault for phase in ("train", "metric") for fault in kept if fault.phase == phase]
+    repeating += [fault for fault in kept if fault.reference_layer == "schedule"]
     for fault in [fault for fault in repeating if fault.explanation is not None]:
-        same = next((other for other in kept if _shows_there(other, fault)), None)
+        same = next((other for other in kept if other is not fault and _shows_there(other, fault)), None)
         if same is not None:
             same.explanation = same.explanation or fault.explanation
             kept.remove(fault)
@@ -115,7 +119,7 @@ def each_once(faults: Iterable[Fault]) -> list[Fault]:
 def _shows_there(other: Fault, fault: Fault) -> bool:
     """Whether a fault found elsewhere is the cause of this wrong training or evaluation."""
     cause = fault.explanation.id if fault.explanation else ""
-    if fault.explanation is not None and other is not fault and other.explanation is not None:
+    if fault.explanation is not None and other.explanation is not None:
         # The same is said of a layer with its detail behind a colon, of a training with it in brackets.
         here, there = (one.text.translate(_NO_BRACKETS) for one in (fault.explanation, other.explanation))
         if here == there and cause == other.explanation.id:
