@@ -121,6 +121,14 @@ class PortWithLateBug(Port):
     late = staticmethod(F.silu)
 
 
+class PortWithMoreRows(Port):
+    """Its last layers are given each row twice, and what they make of the second is left out."""
+
+    def forward(self, x):
+        x = F.relu(self.conv2(self.early(self.conv1(x)))).mean((2, 3))
+        return self.last(self.late(self.first(paddle.concat([x, x]))))[: x.shape[0]]
+
+
 def test_names_and_values_together_prove_a_renamed_pair(tmp_path):
     found, outputs = matched(tmp_path, Net, Port, X)
     assert (pairs_of(found)["fc1.weight"], pairs_of(found)["fc2.weight"]) == ("first.weight", "last.weight")
@@ -143,6 +151,12 @@ def test_a_bug_elsewhere_leaves_the_renamed_pair_to_its_place_in_the_run(tmp_pat
         "REASON\n\nPaste this into the case, and complete the lines that begin with #:\n\n    rename = {\n"
         '        # "fc1": "",  # perhaps first\n        # "fc2": "",  # perhaps last\n    }\n'
     )
+
+
+def test_models_that_agree_in_another_way_are_not_called_different(tmp_path):
+    found, outputs = matched(tmp_path, Net, PortWithMoreRows, X)
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-12)
+    assert facts_of(found)["reason"].startswith("the two models give the same outputs in another way: from 'conv2'")
 
 
 def test_what_runs_before_a_bug_is_proven(tmp_path):

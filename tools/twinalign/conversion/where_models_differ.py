@@ -7,7 +7,7 @@ from typing import Any
 
 from twinalign.conversion.fingerprints import all_agree
 from twinalign.conversion.layers_to_match import Matchable
-from twinalign.conversion.remote_model import Run
+from twinalign.conversion.remote_model import Run, outputs_agree
 
 _SETTING = re.compile(r"(\w+)=(\([^)]*\)|\[[^\]]*\]|[^,]+)")
 _ALIASES = {"epsilon": "eps"}
@@ -92,7 +92,8 @@ def where_they_part(runs: tuple[Run, Run], reference: Sequence[Matchable], paddl
             break
         # Among several with the same inputs, take one with the same outputs.
         before, start = number, min(partners)[1]
-    return f"the two models compute different things: {_between(mine, theirs, before, place, start, weighted[1])}"
+    says = "give the same outputs in another way" if outputs_agree(runs) else "compute different things"
+    return f"the two models {says}: {_between(mine, theirs, before, place, start, weighted[1])}"
 
 
 def _between(
