@@ -47,7 +47,7 @@ class Component(abc.ABC):
         floors: for each name, the root mean square that rounding may leave.
         impatient: whether `run` may leave out values once one is refuted.
         fits: whether it runs fast enough for constants to be fitted.
-        told: numbers that the port's component says of itself, whether or not they stand in its code.
+        told: numbers that either side's component says of itself, whether or not they stand in its code.
         code: the reference's own functions that run.
     """
 

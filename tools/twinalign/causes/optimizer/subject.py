@@ -54,9 +54,10 @@ class OptimizerSubject(ChangedSteps, Component):
         self.worker, self.backend = worker, worker.backend
         self.gradients: Any = GradientsOfSteps(gradients)
         self.facts, self.rates, self.steps = facts, rates, len(rates)
-        self.told = [value for value in facts.values() if isinstance(value, float)]
         self.case = worker.fresh_case(STAGE)
         _, self.parameters, _ = start(worker, self.case, weights)
+        theirs = [value for group in self.settings[-1].values() for value in group.values()]
+        self.told = [value for value in (*facts.values(), *theirs) if isinstance(value, float)]
         self.change: StepChange = StepChange()
         self.whole_reference, self.whole_port = (quantities(recording) for recording in recordings)
         self._all_floors = floors_of(self.whole_reference, recordings[0])
