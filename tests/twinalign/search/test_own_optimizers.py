@@ -145,3 +145,9 @@ def test_a_factor_of_the_rate_inside_of_the_step_is_no_fault(tmp_path: Path) -> 
     result = run(RunSettings(str(case), tmp_path / "out"))
     assert result.verdict == "aligned", {name: stage.verdict for name, stage in result.stages.items()}
     assert faults_of(case) == []
+
+
+def test_a_wrong_setting_is_told_and_not_the_line_that_uses_it(tmp_path: Path) -> None:
+    (text,) = found(tmp_path, "0.2, decays", "0.2, beta=0.8, decays", "backward")
+    kept = "decays=lambda p: p.ndim > 1)`"
+    assert f"`Lazy(list(params), 0.2, beta=0.8, {kept} in place of `Lazy(list(params), 0.2, {kept}, line 24" in text

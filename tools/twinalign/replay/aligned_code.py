@@ -9,7 +9,7 @@ from typing import Any
 
 from twinalign.replay.code_text import AS_WRITTEN, LONGEST, shortened, shortened_both
 from twinalign.replay.constants import differ, plain_values
-from twinalign.replay.likeness import partners_in_order, words_of
+from twinalign.replay.likeness import partners_in_order, words_of, words_of_values
 from twinalign.replay.opened_blocks import header, inner, loop_like, opened
 
 LEAST_ALIKE = 0.4
@@ -118,6 +118,11 @@ class Difference:
     def has_same_words(self) -> bool:
         """Whether both sides write the same, so that it is the last to be why."""
         return words_of(self.old) == words_of(self.new)
+
+    @property
+    def reads_other_values_alike(self) -> bool:
+        """Whether both sides compute the same with values that one of them calls its own: `self.beta` for `beta`."""
+        return not self.has_same_words and words_of_values(self.old) == words_of_values(self.new)
 
     @property
     def smallest(self) -> tuple[ast.AST, ast.AST]:

@@ -47,13 +47,15 @@ def told_inside(
 
 
 def proof_of(variant: Any) -> dict[str, Any]:
-    """What a proof has of lines of the port: where they stand, and whether what is wrong may be in what they call."""
+    """What a proof has of lines of the port: where they stand, and whether what they call or are given may be wrong."""
     if not isinstance(variant, LinesVariant):
         return {}
     own = {*variant.helpers.alone, *variant.helpers.classes}
     nodes = [one for line in variant.lines if line.new is not None for one in ast.walk(line.new)]
     calls = any(isinstance(one, ast.Name) and one.id in own for one in nodes) and variant.edit is None
-    return {"lines_of_port": variant.lines_of_port, **({"calls_own_code": True} if calls else {})}
+    is_given = bool(variant.lines) and all(line.reads_other_values_alike for line in variant.lines)
+    facts = {"calls_own_code": calls, "is_given_other_values": is_given}
+    return {"lines_of_port": variant.lines_of_port, **{fact: True for fact, holds in facts.items() if holds}}
 
 
 def mended_lines(variant: LinesVariant, run: Run) -> HelperEdit | None:

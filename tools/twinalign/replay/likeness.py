@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import copy
 import difflib
 import re
 from collections.abc import Sequence
@@ -20,6 +21,20 @@ Words = Sequence[str]
 def words_of(node: ast.AST | None) -> list[str]:
     """The words of a piece of code, in one spelling of both frameworks' commonest names."""
     return [] if node is None else spelled_words(ast.unparse(node))
+
+
+def words_of_values(node: ast.AST | None) -> list[str]:
+    """The same without what a value is an attribute or an item of: `self.beta` and `group["beta"]` are `beta`."""
+    return words_of(_WithoutOwners().visit(copy.deepcopy(node))) if node is not None else []
+
+
+class _WithoutOwners(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return ast.Name(node.attr) if getattr(node.value, "id", "") == "self" else self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        key = getattr(node.slice, "value", None)
+        return ast.Name(key) if isinstance(key, str) and key.isidentifier() else self.generic_visit(node)
 
 
 def spelled_words(text: str) -> list[str]:

@@ -266,5 +266,6 @@ def is_open(known: Explanation | None) -> bool:
         return known is None
     lines = sum(last - first + 1 for _, first, last in known.evidence.get("lines_of_port", ()))
     is_weak = any(one.rank >= _WEAK for one in known_causes("forward") if one.id == known.id)
-    of_lines = known.id.startswith(_LINE) and (lines > 1 or known.evidence.get("calls_own_code", False))  # or buffers
+    is_elsewhere = lines > 1 or any(known.evidence.get(fact) for fact in ("calls_own_code", "is_given_other_values"))
+    of_lines = known.id.startswith(_LINE) and is_elsewhere  # or buffers
     return is_weak or known.id in (*_NO_LINE, _STOPPED) or of_lines
