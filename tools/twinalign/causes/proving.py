@@ -278,9 +278,7 @@ def _prove_alone(examined: Examined, budget: Budget, close: Close | None = None)
 
 def _prove_two(examined: Examined, close: Close, budget: Budget) -> Explanation | None:
     """Try two together: the nearest with one another, then each of them with all that is left to try beside it.
-
-    Edits are among them only if each was tried alone, so that no single one says the same.
-    """
+    Edits are among them only if each was tried alone, so that no single one says the same."""
     wanted = _is_plain if examined.not_tried else lambda cause: not cause.own_code
     nearest: dict[str, Candidate] = {}  # each effect once
     for distance, candidate in sorted(close, key=lambda item: item[0]):

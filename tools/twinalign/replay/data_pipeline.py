@@ -72,6 +72,8 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
     """
     if one.shape != other.shape:
         return False
+    if not {one.dtype.kind, other.dtype.kind} <= set("biufc"):  # texts, say
+        return bool(np.array_equal(one, other))
     exact = one.dtype.kind in "biu" and other.dtype.kind in "biu"
     if not exact and not (finite := np.isfinite(one)).all():
         if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
@@ -192,13 +194,15 @@ def as_array(backend: Any, value: Any) -> np.ndarray:
 
 
 def as_given(worker: Any, array: np.ndarray, own: Any) -> Any:
-    """An array in the form of this side's own value: Pillow image, tensor or array."""
+    """An array in the form of this side's own value: Pillow image, tensor, plain text, number or list, or array."""
     if worker.backend.is_tensor(own):
         return worker.backend.to_tensor(array, str(array.dtype), worker.device)
     if hasattr(own, "getbands"):
         from PIL import Image
 
         return Image.fromarray(array)
+    if isinstance(own, (str, int, float, list, tuple)):
+        return tuple(array.tolist()) if isinstance(own, tuple) else array.tolist()
     return array
 
 

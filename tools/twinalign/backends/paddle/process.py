@@ -14,6 +14,7 @@ from paddle.tensor import creation
 
 from twinalign.backends.paddle.port_only.data_loader import raise_errors_of_datasets
 from twinalign.backends.paddle.port_only.kernels import make_float64_exact
+from twinalign.backends.paddle.port_only.leaf_hooks import keep_hooks_of_leaves
 from twinalign.patching import replaced
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
@@ -63,6 +64,7 @@ def configure(device: str, threads: int | None) -> None:
     paddle.set_device(device_of(device))
     make_float64_exact()
     raise_errors_of_datasets()
+    keep_hooks_of_leaves()
 
 
 def import_for_optimizers() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from twinalign.backends.paddle.port_only.leaf_hooks import hooked
 from twinalign.backends.protocol import CHECKED_ELEMENTS, checksum_of
 
 _NOT_SHARED = [getattr(paddle, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") if hasattr(paddle, name)]
@@ -104,4 +105,5 @@ def gradients(
     for output, seed in zip(outputs, seeds, strict=True):  # paddle refuses an end that is given twice, torch adds up
         ends[output.name] = [output, ends[output.name][1] + seed if output.name in ends else seed]
     tensors, gradients = ([end[at] for end in ends.values()] for at in (0, 1))
-    return list(paddle.grad(tensors, inputs, gradients, retain_graph=again, allow_unused=True))
+    found = paddle.grad(tensors, inputs, gradients, retain_graph=again, allow_unused=True)
+    return [hooked(one, gradient) for one, gradient in zip(inputs, found, strict=True)]

@@ -1,6 +1,7 @@
 """Faults that only gradients show: stops, frozen layers, gradients at kinks and ties."""
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,7 +45,6 @@ def _computing(subject: LayerSubject) -> list[Site]:
 @backward(sites=_computing)
 def gradient_stopped(site: Site) -> Changes:
     """The gradient is stopped where it should flow."""
-    # The port has a `detach` or `stop_gradient` that the reference does not have.
     yield f"behind {_place(site)}", lambda call: nested(call.result, lambda tensor: tensor.detach())
     for side in ("input", "other", "weight"):
         if "other" in site.arguments and (tensor := site.tensor(side)) and tensor.floating:
@@ -60,21 +60,29 @@ def _place(site: Site) -> str:
 @backward()
 def gradient_not_stopped(subject: LayerSubject) -> Iterator[Variant]:
     """The gradient flows where it should be stopped."""
-    # The port lacks a `detach` or `no_grad` of the reference.
     frozen = _without_gradient(subject.port, subject.reference)
     if frozen:
-        yield Within(f"{', '.join(sorted(frozen))} is trained", lambda: _trained(subject.module, frozen))
+        yield Within(
+            f"{', '.join(sorted(frozen))} is trained", lambda: _with(subject.module, frozen, "requires_grad", True)
+        )
     detached, recorded = lambda call: call["input"], lambda call: call.run(input=True)
     yield from changed_calls(subject, subject.named("detach"), lambda site: [("detach left out", detached)])
     yield from changed_calls(subject, subject.named(GRADIENT_MODE), lambda site: [("no_grad left out", recorded)])
 
 
+@backward()
+def gradient_hook_missing(subject: LayerSubject) -> Iterator[Variant]:
+    """A hook that changes a parameter's gradient is left out."""
+    for name in [name for name, parameter in subject.module.named_parameters() if parameter._backward_hooks]:
+        yield Within(f"on {name}", functools.partial(_with, subject.module, [name], "_backward_hooks", None))
+
+
 @contextlib.contextmanager
-def _trained(module: Any, names: Iterable[str]) -> Iterator[None]:
+def _with(module: Any, names: Iterable[str], attribute: str, value: Any) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for parameter in map(module.get_parameter, names):
-            stack.callback(parameter.requires_grad_, parameter.requires_grad)
-            parameter.requires_grad_(True)
+            stack.callback(setattr, parameter, attribute, getattr(parameter, attribute))
+            setattr(parameter, attribute, value)
         yield
 
 

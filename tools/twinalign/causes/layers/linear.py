@@ -125,10 +125,8 @@ def _described(order: Sequence[int]) -> str:
 def _order_of(
     port: np.ndarray | None, reference: np.ndarray | None, axis: int, bias: np.ndarray | None
 ) -> list[int] | None:
-    """Which of the reference's channels each of the port's is, None where the port's are no permutation of them.
-
-    A `bias` is taken off both before.
-    """
+    """Which of the reference's channels each of the port's is, None where the port's are no permutation of them;
+    a `bias` is taken off both before."""
     if port is None or reference is None or port.shape != reference.shape or port.ndim < 2:
         return None
     if bias is not None and len(bias) == port.shape[axis]:

@@ -98,10 +98,8 @@ class Target:
         return True
 
     def prove(self, values: Mapping[str, np.ndarray], constants: float = 0.0) -> Proof:
-        """Judge what a cause gives: every tensor must be the port's, also those that do not differ.
-
-        Constants kept in float32 may leave the share `constants` of the values.
-        """
+        """Judge what a cause gives: every tensor must be the port's, also those that do not differ; constants
+        kept in float32 may leave the share `constants` of the values."""
         confirmed, exact, after, squares, lacking = True, True, 0.0, 0.0, 0.0
         for name, pair in self._pairs.items():
             value = _real(values.get(name))

@@ -41,10 +41,8 @@ def _at_rate(factor: float, names: Collection[str] | None = None) -> StepChange:
 def _with_group_rates(
     subject: OptimizerSubject, rate: Callable[[float, float], float], decays: Iterable[float] = ()
 ) -> dict[str, StepChange]:
-    """Each group at `rate` of its own, which torch takes as it is, and of the optimizer's, which paddle multiplies.
-
-    With one of `decays` as well, where those of the groups have no effect either.
-    """
+    """Each group at `rate` of its own, which torch takes as it is, and of the optimizer's, which paddle multiplies;
+    with one of `decays` as well, where those of the groups have no effect either."""
     rates = [group["lr"] for group in subject.group_of.values()]
     base = subject.make_optimizer().defaults.get("lr")
     if len(set(rates)) < 2 or not base:
