@@ -92,6 +92,8 @@ class ForcedCall:
     """For each layer without a partner that its own code called, how many of `children` came before."""
     ended: bool = False
     """Whether it ran to its end: of a call that did not, the gradients are of a part alone."""
+    takes_joined: bool = False
+    """Whether its inputs are joined, or those of its partner (`is_joined`)."""
     apart: float = 0.0
     """Greatest relative difference of what it returns."""
     signature: Any = None
@@ -177,6 +179,12 @@ def is_stacked(tensors: Sequence[Any], partner: Call) -> bool:
     axes = [max((len(one.shape) for one in side), default=0) for side in (few, many)]
     sizes = [sum(math.prod(one.shape) for one in side) for side in (few, many)]
     return len(few) < len(many) and sizes[0] == sizes[1] and axes[0] == axes[1] + 1
+
+
+def is_joined(tensors: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    """Whether one side has in fewer tensors, stacked or concatenated, what the other has in several."""
+    sizes = [sum(math.prod(one.shape) for one in side) for side in (tensors, theirs)]
+    return 0 < len(tensors) != len(theirs) > 0 and sizes[0] == sizes[1]
 
 
 def is_packed(layer: Any, tensors: Sequence[Any], partner: Call) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
-from twinalign.replay.forced_call import ForcedCall, UnitFailedError
+from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_joined
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.port_forward import ForcedForward
 
@@ -27,6 +27,8 @@ def passed(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[Force
     if failed is not None and "inplace" in str(failed):
         begin = functools.partial(_on_copies, begin)
         forced, failed = _attempt(begin, pairs)
+    if (joining := _without_joining(begin, pairs, forced)) is not None:
+        pairs, left_out, forced, failed = joining
     for _ in range(_MOST_ATTEMPTS):
         if failed is None:
             break
@@ -131,3 +133,32 @@ def _other_part(units: Iterable[ForcedCall]) -> tuple[str, str] | None:
                     text = f"{verb} {list(tensor.shape)} where its counterpart {verb} {other.shape}"
                     return unit.path, f"it {text}; its own code was judged with the code around it"
     return None
+
+
+def _without_joining(
+    begin: Callable[[Pairs], ForcedForward], pairs: Pairs, forced: ForcedForward
+) -> tuple[Pairs, dict[str, str], ForcedForward, UnitFailedError | None] | None:
+    """The pass without layers that join what their partners take or return in several tensors, or the other way round.
+
+    What is handed on in the port's containers would be a part of it. None where there are none, or where the layers
+    inside of them then take or return tensors of other sizes than their partners.
+    """
+    joining: list[str] = []
+    failed: UnitFailedError | None = None
+    while (path := joining_path(forced.units, joining)) is not None:
+        joining.append(path)
+        pairs = {key: call for key, call in pairs.items() if key[0] not in joining}
+        forced, failed = _attempt(begin, pairs)
+    inside = tuple(f"{path}." for path in joining)
+    if not joining or _other_part(unit for unit in forced.units if unit.path.startswith(inside)) is not None:
+        return None
+    text = (
+        "its counterpart takes or returns as much in another number of tensors; it was judged with the code around it"
+    )
+    return pairs, dict.fromkeys(joining, text), forced, failed
+
+
+def joining_path(units: Iterable[ForcedCall], known: Container[str] = ()) -> str | None:
+    """Path of the first unit, but for those that are known, that joins what its partner takes or returns."""
+    judged = (unit for unit in units if unit.layer is not None and unit.path and unit.path not in known)
+    return next((u.path for u in judged if u.takes_joined or is_joined(u.outputs, u.call.outputs)), None)

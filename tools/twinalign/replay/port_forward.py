@@ -22,7 +22,7 @@ from twinalign.patching import replaced
 from twinalign.replay.aligned_tensors import in_order
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
-from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed, is_stacked
+from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_joined, is_packed, is_stacked
 from twinalign.replay.forced_state import ForcedState
 from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
@@ -144,6 +144,7 @@ class ForcedForward:
                 text = f"it is given {in_words(tensors)}, in the reference {len(partner.inputs)}"
                 self.left_out[path] = f"{text}, because the model returns another number of them"
                 return forward(*arguments, **keywords)
+            unit.takes_joined = is_joined(tensors, partner.inputs)
             unit.order = self.tensors.order(tensors, partner.inputs)
             self.tensors.force_inputs(unit, [tensors[place] for place in unit.order])
             unit.signature = put_together(signature, [*map(Place, in_order(unit.order, range(len(tensors))))])

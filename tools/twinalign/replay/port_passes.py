@@ -16,7 +16,7 @@ from twinalign.backends.layer_classes import full_name
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import MOVED, CaseRun
 from twinalign.replay.forced_call import UnitFailedError
-from twinalign.replay.forced_pass import Pairs, passed
+from twinalign.replay.forced_pass import Pairs, joining_path, passed
 from twinalign.replay.judged_before import (
     Result,
     StandIns,
@@ -153,7 +153,7 @@ def port_by_names(
         return {}
     worker.kept[_KERNELS] = frozenset(kernels)
     wrong = [unit for unit in forced.units if unit.differences]
-    if forced.left_out or sums != [run.backend.checksum(tensor) for tensor in buffers]:
+    if forced.left_out or joining_path(forced.units) or sums != [run.backend.checksum(tensor) for tensor in buffers]:
         return {}
     if any(unit.bound != forcing.bound_of(unit.layer) for unit in wrong):  # the kernels were not known before
         return {}
