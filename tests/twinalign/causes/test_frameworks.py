@@ -319,7 +319,19 @@ def unfrozen(right):
     return right
 
 
+def hooked():
+    made = unit(lambda s, x: x * s.gate, gate=nn.Parameter(torch.ones(8)))()
+    made.gate.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
+    return made
+
+
+def unhooked(right):
+    right.gate = nn.Parameter(right.gate.detach().clone())
+    return right
+
+
 CASES += [
+    case("gradient_hook_missing", hooked, unhooked, TOKENS, name="parameter", **BACKWARD),
     case(
         "gradient_stopped",
         unit(lambda s, x: x + s.one(x), one=nn.Linear(8, 8)),

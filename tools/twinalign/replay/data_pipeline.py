@@ -194,16 +194,14 @@ def as_array(backend: Any, value: Any) -> np.ndarray:
 
 
 def as_given(worker: Any, array: np.ndarray, own: Any) -> Any:
-    """An array in the form of this side's own value: Pillow image, tensor, plain text, number or list, or array."""
+    """An array in the form of this side's own value: Pillow image, tensor, text, plain number or array."""
     if worker.backend.is_tensor(own):
         return worker.backend.to_tensor(array, str(array.dtype), worker.device)
     if hasattr(own, "getbands"):
         from PIL import Image
 
         return Image.fromarray(array)
-    if isinstance(own, (str, int, float, list, tuple)):
-        return tuple(array.tolist()) if isinstance(own, tuple) else array.tolist()
-    return array
+    return array.item() if isinstance(own, (str, int, float)) else array
 
 
 def arguments_of(function: Any) -> dict[str, str]:
