@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import functools
 import inspect
 import linecache
 import re
@@ -322,10 +323,23 @@ def is_own_code(frame: FrameType) -> bool:
 
 
 def is_own_file(module: str, file: str) -> bool:
-    """Whether a module, by its name and file, is neither a framework's nor of the standard library."""
-    if module.partition(".")[0] in FRAMEWORKS:
+    """Whether a module, by its name and file, is neither a framework's nor of a library that works with none."""
+    package = module.partition(".")[0]
+    if package in FRAMEWORKS:
         return module.startswith(_OWN_THOUGH)
-    return "site-packages" in file or not file.startswith(("<", _STANDARD_LIBRARY))
+    if "site-packages" in file:
+        return _works_with_a_framework(package, len(sys.modules))
+    return not file.startswith(("<", _STANDARD_LIBRARY))
+
+
+@functools.lru_cache(1000)
+def _works_with_a_framework(package: str, modules: int) -> bool:
+    """Whether an installed package may be part of a model, while so many modules are imported: scipy, say, is not."""
+    own = [module for name, module in list(sys.modules.items()) if f"{name}.".startswith(f"{package}.")]
+    values = [value for module in own for value in list(getattr(module, "__dict__", {}).values())]
+    places = [value.__name__ for value in values if type(value) is ModuleType]
+    places += [str(value.__module__) for value in values if type(value) is type]
+    return any(place.partition(".")[0] in ("torch", "paddle") for place in places)
 
 
 def _members(returned: Any) -> list[Any]:
