@@ -14,6 +14,7 @@ from typing import Any
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.constants import constants_in, is_in
+from twinalign.replay.exchanged_parts import with_exchanged_weights
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import LONGEST, guarded
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
@@ -160,7 +161,7 @@ def ordered_edits(
         unlike = _is_unlike(edit) or _writes_other_attribute(edit)
         likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
         adds = _adds_number(edit) and (ran is None or not ran.is_whole(edit.code, edit.old))
-        likelihood -= 2 * FAR if is_of_lone_numbers(edit) else 0  # there are few
+        likelihood -= 2 * FAR if is_of_lone_numbers(edit) or _exchanges_weights(edit) else 0  # there are few
         return distance + likelihood + (_ADDING if adds else 0) + (2 * FAR if is_right else 0)
 
     def of_functions(some: Sequence[Code]) -> list[Edit]:
@@ -264,6 +265,13 @@ def _between_lone_numbers(codes: Sequence[Code], theirs: Sequence[ast.AST]) -> C
         return is_in(new, known) and not is_in(new, ours)
 
     return tells
+
+
+def _exchanges_weights(edit: HelperEdit) -> bool:
+    """Whether an edit gives what a mean weighs each other's weights, as an average that keeps what it should leave."""
+    if not isinstance(edit.old, ast.BinOp) or not isinstance(edit.new, ast.BinOp):
+        return False
+    return any(ast.dump(edit.new) == ast.dump(one) for one in with_exchanged_weights(edit.old))
 
 
 def _simple_statements(tree: ast.AST) -> Iterator[ast.stmt]:
