@@ -144,14 +144,15 @@ def _left_over(edit: Mapping[str, str]) -> str:
 def _other_words(fault: Mapping[str, Any]) -> str:
     """What the reference has in place of what the port has in the lines that are proven to be wrong, if they differ in
     one part alone: of several, some may be another way of writing the same."""
-    wrong = wrong_lines(fault)
     there = [one for one in fault["reference_edits"] if one["likely"] and one.get("runs", True)]
-    there = [one for one in there if _place_of(one) in wrong and one["after"].strip()]
+    there = [one for one in there if _place_of(one) in wrong_lines(fault) and one["after"].strip()]
     if not there:
         return ""
     least = min(there, key=lambda one: len(one["before"]) + len(one["after"]))
-    mended = (one["before"].replace(least["before"], least["after"], 1) for one in there)
-    if any(spelled_words(line) != spelled_words(one["after"]) for line, one in zip(mended, there, strict=True)):
+    told = "".join(fault["explanation"]["text"].split())
+    is_elsewhere = re.search(r"line\d+of\S+?:", told) and "".join(least["after"].split()) not in told
+    mended = (spelled_words(one["before"].replace(least["before"], least["after"], 1)) for one in there)
+    if is_elsewhere or any(ours != spelled_words(one["after"]) for ours, one in zip(mended, there, strict=True)):
         return ""
     return f", which has {_in_one_line(least['after'])} in place of {_in_one_line(least['before'])}"
 
