@@ -395,7 +395,7 @@ def test_a_remedy_without_words_says_what_the_reference_has_in_the_wrong_line():
     assert suggestion(fault) == "in layer, near port.py:7: do as the reference does, which has `1` in place of `2`"
     fault["explanation"] |= {"id": "edited_program", "text": "a step differs: line 9 of net.py: y = f(x), `f`: twice"}
     fault["explanation"]["evidence"]["reference_calls"] = [
-        {"name": "f", "path": "", "line": "line 9 of net.py", "changed": {}}
+        {"name": "f", "path": "", "line": "line 9 of net.py", "changed": {}, "shape": []}
     ]
     assert suggestion(fault).endswith("do as line 9 of net.py does"), "what port.py:7 has is another line's"
     fault["explanation"]["text"] = "a step differs: line 9 of net.py: y = f(x, 1), `f`: twice"
