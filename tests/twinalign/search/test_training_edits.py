@@ -35,7 +35,8 @@ PORT = {
     "    model.train()\n": "    average = Average(model)\n    model.train()\n",
     "        update(model, optimizer)\n": "        update(model, optimizer)\n        average.follow(model)\n",
     '        record("loss", float(loss))\n': '        record("loss", float(loss))\n'
-    '        record("apart", average.distance(model))\n',
+    '        record("apart", average.distance(model))\n'
+    '        record("kept", float(sum((a**2).sum() for a in average.kept)))\n',  # a factor may mend a distance alone
 }
 REFERENCE = {
     "    model.train()\n": "    model.train()\n"
@@ -44,7 +45,8 @@ REFERENCE = {
     "            for name, p in model.named_parameters():\n                kept[name].lerp_(p, 0.1)\n",
     '        record("loss", float(loss))\n': '        record("loss", float(loss))\n'
     "        gaps = [(p.detach() - kept[n]).pow(2).sum() for n, p in model.named_parameters()]\n"
-    '        record("apart", float(sum(gaps).sqrt()))\n',
+    '        record("apart", float(sum(gaps).sqrt()))\n'
+    '        record("kept", float(sum(a.pow(2).sum() for a in kept.values())))\n',
 }
 
 
