@@ -144,8 +144,8 @@ def _left_over(edit: Mapping[str, str]) -> str:
 def _other_words(fault: Mapping[str, Any]) -> str:
     """What the reference has in place of what the port has in the lines that are proven to be wrong, if they differ in
     one part alone: of several, some may be another way of writing the same."""
-    there = [one for one in fault["reference_edits"] if one["likely"] and one.get("runs", True)]
-    there = [one for one in there if _place_of(one) in wrong_lines(fault) and one["after"].strip()]
+    wrong, likely = wrong_lines(fault), [one for one in fault["reference_edits"] if one["likely"]]
+    there = [one for one in likely if one.get("runs", True) and _place_of(one) in wrong and one["after"].strip()]
     if not there:
         return ""
     least = min(there, key=lambda one: len(one["before"]) + len(one["after"]))

@@ -121,9 +121,8 @@ class Recorder(RecordingPlan):
         """Let a side's running process, or its ranks together, make one recording; an older repeat beside it goes."""
         if not repeat and one.dtype != "float64" and one.path == self.recording_path("ref", one.stage, one.dtype):
             metadata_path(self.repeat_path(one.stage)).unlink(missing_ok=True)
-        process = (
-            self.group(one.side) if (ranked := is_ranked(one.stage, self.settings.ranks)) else self.processes[one.side]
-        )
+        ranked = is_ranked(one.stage, self.settings.ranks)
+        process = self.group(one.side) if ranked else self.processes[one.side]
         with join_ranks(one.path, self.settings.ranks) if ranked else contextlib.nullcontext():
             answers = process.call(
                 Worker.record,

@@ -177,8 +177,7 @@ def is_stacked(tensors: Sequence[Any], partner: Call) -> bool:
     """Whether one side's layer is given a stack of what the other's is given as a list of tensors."""
     few, many = sorted((tensors, partner.inputs), key=len)
     axes = [max((len(one.shape) for one in side), default=0) for side in (few, many)]
-    sizes = [sum(math.prod(one.shape) for one in side) for side in (few, many)]
-    return len(few) < len(many) and sizes[0] == sizes[1] and axes[0] == axes[1] + 1
+    return is_joined(tensors, partner.inputs) and axes[0] == axes[1] + 1
 
 
 def is_joined(tensors: Sequence[Any], theirs: Sequence[Any]) -> bool:

@@ -245,10 +245,12 @@ def record_curves(
     noting = worker.backend.watching_steps(
         lambda one: facts.append(worker.backend.optimizer_facts(one)), lambda one: None
     )
-    ends = [time.process_time()]
+    ends = list[float]()
     with worker.kernels_noted() as kernels, noting:
-        after = lambda step, values: ends.append(time.process_time())  # noqa: E731
-        arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})), on_step=after, most=most)
+        given = TrainingPlan(**(plan or {}))
+        arrays = train(
+            worker, weights, plan=given, on_step=lambda step, values: ends.append(time.process_time()), most=most
+        )
         clips = "clip_by_norm" in kernels
     if repeat:
         from twinalign.backends.torch.reference_only.changed_training import stepping
@@ -263,7 +265,7 @@ def record_curves(
     save_npz(Path(path), arrays)
     return {
         "steps": max((len(curve) for curve in arrays.values()), default=0),
-        "seconds": float(np.median(np.diff(ends[1:]))) if len(ends) > 2 else 0.0,
+        "seconds": float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0,
         "clips": clips,
         "facts": facts[0] if facts else {},
     }

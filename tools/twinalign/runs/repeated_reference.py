@@ -1,9 +1,7 @@
 """The reference once more, moved by last bits, where float32 alone diverges: does it jump as far as the port?"""
 
-import dataclasses
-
 from twinalign.errors import SideCrashError
-from twinalign.files.recordings import Recording, metadata_path
+from twinalign.files.recordings import metadata_path
 from twinalign.recorder.recorder import Recorder
 from twinalign.recorder.recording_plan import PlannedRecording
 from twinalign.runs.run_result import RunResult
@@ -53,6 +51,4 @@ def explained_by_repeats(recorder: Recorder, result: RunResult) -> list[str]:
 
 
 def _explains(recorder: Recorder, stage: str) -> bool:
-    repeat = Recording.load(recorder.repeat_path(stage))
-    recordings = dataclasses.replace(StageRecordings.load(recorder, stage), repeat=repeat)
-    return compare_stage(stage, recordings, recorder.description).verdict == ALIGNED
+    return compare_stage(stage, StageRecordings.load(recorder, stage), recorder.description).verdict == ALIGNED
