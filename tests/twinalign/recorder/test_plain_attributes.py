@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import paddle
 import pytest
 import torch
@@ -53,3 +55,15 @@ def test_what_an_optimizer_writes_into_parameters_is_set_back() -> None:
     kept.restore()
     assert model.weight.optimize_attr["learning_rate"] == 1.0
     assert model.weight.regularizer is None
+
+
+@pytest.mark.parametrize("backend", [torch_backend, paddle_backend], ids=["torch", "paddle"])
+def test_parameters_that_a_training_has_frozen_train_again(backend: Any) -> None:
+    library = torch if backend is torch_backend else paddle
+    model = library.nn.Linear(2, 2)
+    backend.set_trainable(model.bias, False)
+    kept = PlainAttributes(backend, model)
+    backend.set_trainable(model.weight, False)
+    backend.set_trainable(model.bias, True)
+    kept.restore()
+    assert [backend.trainable(one) for one in (model.weight, model.bias)] == [True, False]

@@ -174,6 +174,9 @@ class Backend(Protocol):
     def trainable(self, parameter: Tensor) -> bool:
         """Whether the optimizer may move this parameter."""
 
+    def set_trainable(self, parameter: Tensor, trainable: bool) -> None:
+        """Let the optimizer move this parameter, or freeze it."""
+
     def floating_buffers(self, model: Model) -> dict[str, Tensor]:
         """Buffers that are stored and hold floating-point numbers, by name."""
 

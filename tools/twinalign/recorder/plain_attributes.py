@@ -15,14 +15,17 @@ _MOST = 10_000
 
 
 class PlainAttributes:
-    """Numbers, texts, and lists, sets and dictionaries of them, in the attributes of a model's layers and parameters.
+    """Numbers, texts, and lists, sets and dictionaries of them, in the attributes of a model's layers and parameters,
+    and which parameters train.
 
     An optimizer of paddle's with groups writes their rates and their weight decay into the parameters.
     """
 
     def __init__(self, backend: Backend, model: Any) -> None:
         self._layers: list[tuple[dict[str, Any], frozenset[str], dict[str, tuple[Any, Any]]]] = []
-        for holder in (*backend.all_layers(model), *backend.named_parameters(model).values()):
+        self._backend, parameters = backend, backend.named_parameters(model).values()
+        self._trainable = [(one, backend.trainable(one)) for one in parameters]
+        for holder in (*backend.all_layers(model), *parameters):
             held: dict[str, Any] = holder.__dict__
             kept = {name: (value, copy.deepcopy(value)) for name, value in held.items() if _is_plain(name, value)}
             self._layers.append((held, frozenset(held), kept))
@@ -38,6 +41,9 @@ class PlainAttributes:
 
     def restore(self) -> None:
         """Set them back, and remove those that have come since."""
+        for parameter, trainable in self._trainable:
+            if self._backend.trainable(parameter) != trainable:
+                self._backend.set_trainable(parameter, trainable)
         for held, names, kept in self._layers:
             for name in [name for name, value in held.items() if name not in names and isinstance(value, _SIMPLE)]:
                 del held[name]

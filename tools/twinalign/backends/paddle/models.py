@@ -83,6 +83,10 @@ def trainable(parameter: paddle.Tensor) -> bool:
     return not parameter.stop_gradient
 
 
+def set_trainable(parameter: paddle.Tensor, trainable: bool) -> None:
+    parameter.stop_gradient = not trainable
+
+
 def floating_buffers(model: paddle.nn.Layer) -> dict[str, Any]:
     state = state_tensors(model)
     known = {*named_parameters(model), *layout.tied_keys(state)}  # an RNN's weights have a second key each

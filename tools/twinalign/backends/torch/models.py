@@ -66,6 +66,10 @@ def trainable(parameter: torch.Tensor) -> bool:
     return bool(parameter.requires_grad)
 
 
+def set_trainable(parameter: torch.Tensor, trainable: bool) -> None:
+    parameter.requires_grad = trainable
+
+
 def floating_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     stored = state_tensors(model)  # as paddle has it: what is not stored may be no buffer at all in the port
     return {name: buffer for name, buffer in model.named_buffers() if name in stored and buffer.is_floating_point()}
