@@ -674,3 +674,109 @@ def test_of_two_parameters_that_may_be_a_bias_a_rename_rule_says_which(tmp_path)
     found, (mine, other) = matched(tmp_path, Two, lambda: BiasInside(4), inputs, rename=rename)
     assert facts_of(found) == {}
     np.testing.assert_allclose(other, mine, rtol=1e-9)
+
+
+class FixedNorm(n.Module):
+    """A batch norm with fixed statistics, all of it in buffers."""
+
+    def __init__(self, width):
+        super().__init__()
+        generator = torch.Generator().manual_seed(width)
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, 0.5 + torch.rand(width, generator=generator))
+
+    def forward(self, x):
+        scale = self.weight * (self.running_var + 1e-5).rsqrt()
+        return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
+
+
+class ChannelsFirstNorm(n.Module):
+    """A layer norm by hand over the second of three axes."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.gamma, self.beta = n.Parameter(torch.ones(width)), n.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        return F_torch.layer_norm(x.transpose(1, 2), (len(self.gamma),), self.gamma, self.beta).transpose(1, 2)
+
+
+F_torch = torch.nn.functional
+
+
+def test_a_batch_norm_with_fixed_statistics_meets_buffers(tmp_path):
+    class Fixed(n.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.bn1, self.bn2 = n.Conv2d(3, 8, 1), FixedNorm(8), FixedNorm(8)
+
+        def forward(self, x):
+            return self.bn2(torch.relu(self.bn1(self.stem(x)))).mean((2, 3))
+
+    class Ready(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.after = p.BatchNorm2D(8, use_global_stats=True)
+            self.before = p.BatchNorm2D(8, use_global_stats=True)
+            self.embed = p.Conv2D(3, 8, 1)
+
+        def forward(self, x):
+            return self.after(F.relu(self.before(self.embed(x)))).mean((2, 3))
+
+    found, outputs = matched(tmp_path, Fixed, Ready, X)
+    pairs = pairs_of(found)
+    assert (pairs["bn1.running_var"], pairs["bn2.bias"]) == ("before._variance", "after.bias")
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-7)
+
+
+def test_a_layer_norm_over_the_second_of_three_axes_meets_its_like(tmp_path):
+    class First(n.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms = n.ModuleList(ChannelsFirstNorm(3) for _ in range(2))
+
+        def forward(self, x):
+            return self.norms[1](torch.tanh(self.norms[0](x.flatten(2))))
+
+    class Last(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.after, self.before = p.LayerNorm(3), p.LayerNorm(3)
+
+        def forward(self, x):
+            x = x.flatten(2).transpose([0, 2, 1])
+            return self.after(F.tanh(self.before(x))).transpose([0, 2, 1])
+
+    found, outputs = matched(tmp_path, First, Last, X)
+    assert pairs_of(found)["norms.0.beta"] == "before.bias"
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-7)
+
+
+def test_what_a_rename_names_for_one_tensor_is_copied_though_the_rest_is_matched(tmp_path):
+    """Two tensors that nothing pairs: each is a layer's own on its side, of a kind that the other side has not."""
+
+    class Gained(n.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = n.Linear(4, 4), n.Linear(4, 4)
+            self.gain, self.other = n.Parameter(torch.ones(4)), n.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return self.fc2(torch.tanh(self.fc1(x * self.gain))) * (1 + 0 * self.other.sum())
+
+    class Scaled(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.last, self.first = p.Linear(4, 4), p.Linear(4, 4)
+            self.scale = p.InstanceNorm1D(4)
+
+        def forward(self, x):
+            return self.last(F.tanh(self.first(x * self.scale.scale)))
+
+    rules = {"gain": "scale.scale", "other": "scale.bias"}
+    found, outputs = matched(tmp_path, Gained, Scaled, X[0, 0, :, :4].copy(), rename=rules)
+    pairs = pairs_of(found)
+    assert (pairs["gain"], pairs["other"], pairs["fc1.weight"]) == ("scale.scale", "scale.bias", "first.weight")
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-12)

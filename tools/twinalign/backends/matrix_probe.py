@@ -9,6 +9,7 @@ import numpy as np
 
 Run = Callable[[Any, dict[str, np.ndarray], np.ndarray], np.ndarray]
 """Runs a copy of a layer in evaluation mode, in float64, with these parameters on this input."""
+_OF_BATCH_NORM = "weight", "bias", "running_mean", "running_var"
 _FRAMEWORK_MODULES = ("torch.", "paddle.", "torchvision.ops.")
 
 
@@ -49,8 +50,11 @@ def probe_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, A
     """`{"kind": "layer norm", "slots": {name: "weight" or "bias"}}` for a leaf layer that computes one, else `{}`.
 
     The layer is of a class that neither framework ships, and has one or two vectors. It normalises the last axis, or
-    the second, with or without (RMS norm) taking the mean off.
+    the second, with or without (RMS norm) taking the mean off. The same for a batch norm with fixed statistics, whose
+    four vectors may be buffers.
     """
+    if (frozen := _probe_fixed_norm(layer, children, run)) is not None:
+        return frozen
     vectors = _own_parameters(layer, children)
     shapes = [tuple(value.shape) for value in vectors.values()]
     size = max((length for shape in shapes for length in shape), default=0)
@@ -59,7 +63,7 @@ def probe_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, A
     generator = np.random.default_rng(0)
     values = {name: generator.standard_normal(shape) for name, shape in zip(vectors, shapes, strict=True)}
     flat = {name: value.reshape(size) for name, value in values.items()}
-    for shape, axis in (((2, 3, size), -1), ((2, size, 3, 2), 1)):
+    for shape, axis in (((2, 3, size), -1), ((2, size, 3, 2), 1), ((2, size, 3), 1)):
         x = 100 * generator.standard_normal(shape)  # beside which an epsilon is nothing
         try:
             given = run(layer, values, x)
@@ -72,6 +76,31 @@ def probe_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, A
             if given.shape == shape and np.allclose(given, expected, rtol=1e-3, atol=1e-3):
                 return {"kind": "layer norm", "slots": dict(zip(names, ("weight", "bias"), strict=False))}
     return {}
+
+
+def _probe_fixed_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, Any] | None:
+    if type(layer).__module__.startswith(_FRAMEWORK_MODULES) or any(child is not None for child in children.values()):
+        return None
+    held = {name: value for name, value in (*layer._parameters.items(), *layer._buffers.items()) if value is not None}
+    vectors = {name: value for name, value in held.items() if math.prod(value.shape) > 1}
+    sizes = {math.prod(value.shape) for value in vectors.values()}
+    if len(vectors) != len(_OF_BATCH_NORM) or len(sizes) != 1:
+        return None
+    size, generator = sizes.pop(), np.random.default_rng(0)
+    values = {name: 100 + 50 * generator.random(tuple(value.shape)) for name, value in vectors.items()}
+    flat = {name: value.reshape(size) for name, value in values.items()}
+    for tail in ((3, 2), (3,), ()):
+        x = 100 * generator.standard_normal((2, size, *tail))
+        try:
+            given = run(layer, values, x)
+        except Exception:  # a layer of the user's own may refuse such an input in any way it likes
+            continue
+        for names in itertools.permutations(flat):
+            weight, bias, mean, variance = (flat[name].reshape(size, *(1 for _ in tail)) for name in names)
+            expected = (x - mean) / np.sqrt(variance) * weight + bias
+            if given.shape == x.shape and np.allclose(given, expected, rtol=1e-3, atol=1e-3):
+                return {"kind": "batch norm", "slots": dict(zip(names, _OF_BATCH_NORM, strict=True))}
+    return None
 
 
 def _own_parameters(layer: Any, children: Mapping[str, Any]) -> dict[str, Any]:

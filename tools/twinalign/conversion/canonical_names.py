@@ -86,12 +86,17 @@ class CanonicalNames:
     """The names on the reference side of all tensors of this side."""
 
     def __init__(
-        self, found: Mapping[str, Sequence[Sequence[Any]]] | None = None, left_out: Sequence[str] = ()
+        self,
+        found: Mapping[str, Sequence[Sequence[Any]]] | None = None,
+        left_out: Sequence[str] = (),
+        buffers_there: Sequence[str] = (),
     ) -> None:
         """`found` is what `names_of_moves` returns; without it, as on the reference side, every tensor is itself, but
-        for those `left_out`, which the other side lacks.
+        for those `left_out`, which the other side lacks. `buffers_there`: keys of parameters of this side that the
+        other side holds in buffers.
         """
         self._left_out = frozenset(left_out)
+        self.buffers_there = frozenset(buffers_there)
         self._parts = {
             key: tuple(CanonicalName(name, transposed, *map(_ends, more)) for name, transposed, *more in parts)
             for key, parts in (found or {}).items()
@@ -104,7 +109,7 @@ class CanonicalNames:
     @classmethod
     def of(cls, weights: Mapping[str, Any]) -> CanonicalNames:
         """From what a recorder is given of its side's weights."""
-        return cls(weights.get("canonical"), weights.get("left_out", ()))
+        return cls(weights.get("canonical"), weights.get("left_out", ()), weights.get("buffers_there", ()))
 
     def pairs(self) -> Iterator[tuple[str, CanonicalName]]:
         """Each key of this side with each of its names; empty on the reference side."""

@@ -237,7 +237,7 @@ class _Planning:
 
     def _sides(self) -> tuple[Side, Side]:
         matching = self.matching
-        renaming = Renaming({**self.options.rename, **(matching.keys if matching else {})})
+        renaming = Renaming({**(matching.keys if matching else {}), **self.options.rename})
         paths, slots = (matching.paths, matching.slots) if matching else ({}, {})
         rows = dict(zip(("torch", "paddle"), matching.rows if matching else ({}, {}), strict=True))
         sides = [

@@ -60,7 +60,19 @@ def convert_weights(
         given["ref"]["left_out"], kept = conversion.alone
         given["paddle"] = {"path": str(port.arrays), "sha256": sha256, "canonical": canonical, "kept": kept}
         given["paddle"]["tied_apart"] = tied_apart(layout, own_layout, canonical)
+        given["paddle"]["buffers_there"] = buffers_there(layout, own_layout, canonical)
     return given
+
+
+def buffers_there(
+    reference: Sequence[Mapping[str, Any]],
+    port: Sequence[Mapping[str, Any]],
+    canonical: Mapping[str, Sequence[Sequence[Any]]],
+) -> list[str]:
+    """Keys of the port's parameters that the reference holds in buffers; arguments as for `tied_apart`."""
+    buffers = {entry["key"] for entry in reference if entry["role"] == "buffer"}
+    own = [entry["key"] for entry in port if entry["role"] != "buffer"]
+    return [key for key in own if (parts := canonical.get(key)) and all(part[0] in buffers for part in parts)]
 
 
 def tied_apart(

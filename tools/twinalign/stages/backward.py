@@ -62,8 +62,9 @@ def _record_state(
 ) -> None:
     state = context.backend.state_tensors(model)
     tied = tied_keys(state)  # recorded once: the other side may have no such second name
+    trained = parameters.keys() - context.canonical.buffers_there
     context.add_state(
-        (prefix + ("parameter." if key in parameters else "buffer."), key, context.backend.values_of(tensor))
+        (prefix + ("parameter." if key in trained else "buffer."), key, context.backend.values_of(tensor))
         for key, tensor in state.items()
         if key not in tied or key in parameters
     )

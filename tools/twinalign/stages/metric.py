@@ -85,8 +85,9 @@ def rolled(count: int) -> list[np.ndarray]:
 
 
 def parameters_of(backend: Backend, names: CanonicalNames, model: Any) -> dict[str, np.ndarray]:
-    """The parameters of a model by the reference's names and in its layout."""
-    items = (("", key, backend.to_array(parameter)) for key, parameter in backend.named_parameters(model).items())
+    """The parameters of a model by the reference's names and in its layout, but for those that are buffers there."""
+    own = {key: one for key, one in backend.named_parameters(model).items() if key not in names.buffers_there}
+    items = (("", key, backend.to_array(parameter)) for key, parameter in own.items())
     return {name: array for _, name, array in names.to_reference(items)}
 
 

@@ -302,7 +302,9 @@ class _Watch:
         self._steps += 1
         self.swaps.after_step(optimizer, self._steps)
         self._see_norms(WEIGHT_NORM, self._trained)
-        self._see_norms(BUFFER_NORM, self._backend.floating_buffers(self._model))
+        parameters = self._backend.named_parameters(self._model) if self._names.buffers_there else {}
+        fixed = {key: parameters[key] for key in parameters.keys() & self._names.buffers_there}
+        self._see_norms(BUFFER_NORM, self._backend.floating_buffers(self._model) | fixed)
         if self._pairs:
             self._see(EMA_DISTANCE, self._backend.distance(self._pairs))
         now = time.perf_counter()
