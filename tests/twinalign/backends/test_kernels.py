@@ -232,6 +232,22 @@ def test_activations_with_constants(
     )
 
 
+@pytest.mark.parametrize("delta", [0.2, 0.3, 1.7])
+def test_the_bound_of_huber_and_smooth_l1(delta: float, called: Called) -> None:
+    arrays = np.random.default_rng(0).standard_normal((2, 40)) * 2
+    for is_huber in (True, False):
+        ours, theirs = paddle.to_tensor(arrays[0], stop_gradient=False), torch.tensor(arrays[0], requires_grad=True)
+        found = functional.smooth_l1_loss(ours, paddle.to_tensor(arrays[1]), "sum", delta, is_huber)
+        loss = torch.nn.functional.huber_loss if is_huber else torch.nn.functional.smooth_l1_loss
+        right = loss(theirs, torch.tensor(arrays[1]), **{"delta" if is_huber else "beta": delta}, reduction="sum")
+        found.backward()
+        right.backward()
+        np.testing.assert_allclose(found.item(), right.item(), rtol=1e-14)
+        np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-13, atol=1e-15)
+    single = paddle.to_tensor(arrays.astype(np.float32))
+    assert functional.smooth_l1_loss(single[0], single[1], delta=delta).dtype == paddle.float32
+
+
 @pytest.mark.parametrize("power", [paddle.pow, paddle.Tensor.pow, lambda x, y: x**y])
 @pytest.mark.parametrize("exponent", [0.6, -0.4, 0.5, 2, 2.3])
 def test_an_exponent(power: Callable[..., Any], exponent: float, called: Called) -> None:

@@ -11,6 +11,7 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
 - `layer_norm`, `group_norm` and `instance_norm`: the same deviation, and the same power of two.
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
 - `elu`, `celu` and `selu` are those with alpha = 1 times numbers, `hardtanh` and `softshrink` come from `clip`.
+- `huber_loss`, of `smooth_l1_loss` as well: that of x / delta with delta = 1, times delta**2.
 - `pow` and `tensor ** number`: the exponent, where it is a number and no tensor.
 - optimizers: their coefficients, see `optimizer_kernels`.
 - linear and cubic interpolation: weights of points in float32, see `interpolation`.
@@ -230,6 +231,7 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "selu": _selu,
     "hardtanh": _exactly(lambda kernel, x, least, most: paddle.clip(x, least, most)),
     **dict.fromkeys(("softmax", "softmax_", "cross_entropy_with_softmax", "cross_entropy_with_softmax_"), _softmax),
+    "huber_loss": _exactly(lambda kernel, x, label, delta: kernel(x / delta, label / delta, 1.0) * delta**2),
     "softshrink": _exactly(lambda kernel, x, bound: x - paddle.clip(x, -bound, bound)),
     **{name: functools.partial(exact_interpolation, axes) for name, axes in KERNELS.items()},
     **{name: functools.partial(_activation, name) for name in ("hardsigmoid", "hardswish")},
