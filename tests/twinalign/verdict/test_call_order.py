@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from twinalign.verdict.call_order import port_in_order
+from twinalign.verdict.call_order import part_in_other_order, port_in_order
 from twinalign.verdict.training_comparison import compare_training
 
 STEPS, CALLS = 6, 4
@@ -46,3 +46,15 @@ def test_other_batches_are_a_divergence(port: dict[str, np.ndarray]) -> None:
 
 def test_what_is_in_order_stays() -> None:
     assert port_in_order(curves(), curves(RMS * (1 + 1e-7)), "curve.") is None
+
+
+@pytest.mark.parametrize(
+    ("rms", "is_so"),
+    [(RMS, False), (RMS * 1.01, False), (RMS[:, [0, 2, 1, 3]], True), (np.vstack([RMS[:2], RMS[2:] + 1]), False)],
+    ids=["as it is", "others", "in another order", "others later"],
+)
+def test_calls_may_part_in_their_order_alone(rms: np.ndarray, is_so: bool) -> None:
+    theirs, ours = (
+        {name.removeprefix("curve."): one for name, one in some.items()} for some in (curves(), curves(rms))
+    )
+    assert part_in_other_order(theirs, ours) is is_so

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
 from twinalign.patching import Around
 from twinalign.replay.training import OF_HOOKS, Curves, floors_of, read_curves, steps_of, train, wrong_among
 from twinalign.verdict.array_difference import distance, root_mean_square
-from twinalign.verdict.call_order import port_in_order
+from twinalign.verdict.call_order import part_in_other_order
 from twinalign.verdict.rates_elsewhere import are_rates
 
 
@@ -126,13 +127,21 @@ class PortTraining:
         self._train = functools.partial(train, most=steps_of(self.right))
         as_they_come = _AsTheyCome()
         plain, floors = self._train(at_once=as_they_come), floors_of(self.right, self._moved)
-        # Curves of several optimizers may come in another order, which is known at the end alone.
-        in_order = not port_in_order(self.right, plain) and not allowances
-        names = self.right.keys() & plain.keys() if in_order else set[str]()
+        names = self.right.keys() & plain.keys() if not allowances else set[str]()
+        if part_in_other_order(self.right, plain):
+            names -= {BATCH_SIZE, BATCH_RMS}
+        # Curves of several optimizers, or of calls, may come in another order, which is known at the end alone.
+        names = {name for name in names if self._begins_rightly(name, plain[name], floors.get(name, 0.0))}
         # A port may keep a part of its rate elsewhere, which is known to be right once all parameters are.
         names = {name for name in names if not are_rates([name])}
         known = sorted(filter(as_they_come.leads_to(plain), names), key=first.__contains__)
         self._allowed = {name: floors.get(name, 0.0) * len(self.right[name]) ** 0.5 for name in known}
+
+    def _begins_rightly(self, name: str, curve: np.ndarray, floor: float) -> bool:
+        """Whether a curve of the port as it is departs from the reference's in no step before it is known to."""
+        right = self.right[name]
+        steps = int(min(self._first.get(name, np.inf), len(curve), len(right)))
+        return bool(np.all(np.abs(curve[:steps] - right[:steps]) <= floor * len(right) ** 0.5))
 
     def wrong(self) -> Set[Any]:
         """Names of what is wrong; with its step what is right in the port as it is."""

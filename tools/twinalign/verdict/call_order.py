@@ -7,6 +7,9 @@ import numpy as np
 from twinalign.case.moved_values import OF_FLOAT32
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
 
+_SOON = 8
+"""Calls of a step, at most, in which one comes later."""
+
 
 def port_in_order(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray], prefix: str = "") -> dict | None:
     """The port's curves of batches in the reference's order, if each step has the same batches in another order.
@@ -40,3 +43,15 @@ def port_in_order(reference: Mapping[str, np.ndarray], port: Mapping[str, np.nda
         found[names[1]], values[0], rtol=OF_FLOAT32, atol=0.0
     )
     return found if same else None
+
+
+def part_in_other_order(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> bool:
+    """Whether the first batches that are not the same are the same in another order; curves as for `port_in_order`."""
+    theirs, ours = (curves.get(BATCH_RMS, np.zeros(0)) for curves in (reference, port))
+    both = min(len(theirs), len(ours))
+    apart = np.flatnonzero(~np.isclose(ours[:both], theirs[:both], rtol=OF_FLOAT32, atol=0.0))
+    if not len(apart):
+        return False
+    soon = slice(apart[0], apart[0] + _SOON)
+    pairs = (theirs[apart[0]], ours[soon]), (ours[apart[0]], theirs[soon])
+    return all(np.isclose(several, one, rtol=OF_FLOAT32, atol=0.0).any() for one, several in pairs)
