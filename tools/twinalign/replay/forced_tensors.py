@@ -116,7 +116,8 @@ class ForcedTensors:
         taken_again = 0
         for number, tensor in enumerate(tensors):
             if number >= len(unit.call.inputs):
-                same = [i for i, given in enumerate(unit.given) if given is not None and tensors[i] is tensor]
+                places = (i for i, given in enumerate(unit.given) if given is not None)
+                same = [i for i in places if tensors[i] is tensor or self._are_equal(tensors[i], tensor)]
                 taken_again += bool(same)
                 unit.given.append(None)
                 unit.inputs.append(unit.inputs[same[0]] if same else tensor)
@@ -152,6 +153,10 @@ class ForcedTensors:
         if len(tensors) - taken_again != len(unit.call.inputs) - sum(map(len, unit.given_again.values())):
             unit.notes.append(f"takes {in_words(tensors)}, the reference's takes {len(unit.call.inputs)}")
 
+    def _are_equal(self, one: Any, other: Any) -> bool:
+        """Whether two tensors have the same values, as what a port computes twice has."""
+        return one.shape == other.shape and np.array_equal(self._backend.values_of(one), self._backend.values_of(other))
+
     def force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
         if len(returned) != len(unit.call.outputs):
             unit.notes.append(f"returns {in_words(returned)}, the reference's returns {len(unit.call.outputs)}")
@@ -183,6 +188,14 @@ class ForcedTensors:
     def read(self, theirs: Tensor) -> np.ndarray:
         assert theirs.number is not None
         return self._store.read(theirs.number)
+
+    def in_form_of(self, theirs: Tensor, tensor: Any, layout: Form | None) -> np.ndarray:
+        """The port's values in the form of the reference's; `layout`: the port's form of them, if it is known."""
+        port, reference = self._backend.values_of(tensor), self.read(theirs)
+        if port.shape == reference.shape:
+            return port
+        layout = layout or self._layouts.of(port, reference)
+        return layout.to_reference(port) if layout is not None else port
 
     def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
         """The form in which the port has a tensor of the reference, if it is another one, by its values."""

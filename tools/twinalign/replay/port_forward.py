@@ -393,5 +393,5 @@ class ForcedForward:
             leaves, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
         returned, _ = each_once(leaves, len(unit.call.evaluation))
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
-            port, reference = self.backend.values_of(tensor), self.tensors.read(theirs)
-            unit.judge(f"eval.output.{number}", port, reference, theirs.scale)
+            port = self.tensors.in_form_of(theirs, tensor, unit.layouts.get(f"output.{unit.call.number}.{number}"))
+            unit.judge(f"eval.output.{number}", port, self.tensors.read(theirs), theirs.scale)
