@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from twinalign.replay.assignment_edits import assignment_edits, sibling_edits
+from twinalign.replay.assignment_edits import assignment_edits, repeated_edits, sibling_edits
 
 LOOP = """
 def evaluate(model, rows):
@@ -53,3 +53,13 @@ def step(self, p, m, b1, b2, bias):
     assert isinstance(tree, ast.FunctionDef)
     found = [ast.unparse(new) for _, new in sibling_edits(tree)]
     assert found == ["m.set_value(b2 * m + (1 - b2) * p.grad)"]
+
+
+def test_what_a_statement_computes_twice_is_a_name_in_both_places() -> None:
+    tree = ast.parse(
+        "def of(self, x, y):\n    n = self.norm(x)\n    return self.f(y, self.norm(x), self.norm(x))\n"
+    ).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    pairs = list(repeated_edits(tree))
+    assert [{ast.unparse(old) for old, _ in pair} for pair in pairs] == [{"self.norm(x)"}] * 3
+    assert [{ast.unparse(new) for _, new in pair} for pair in pairs] == [{"x"}, {"y"}, {"n"}]

@@ -26,3 +26,17 @@ def test_what_is_done_with_each_is_done_with_all_and_the_other_way(line: str, me
 def test_what_is_done_with_two_things_stays_where_it_is() -> None:
     line = ast.parse("sum(paddle.pow(x, y) for x in xs)", mode="eval").body
     assert not [one for one in map(ast.unparse, of_call(line)) if one.startswith("paddle.pow(sum(")]
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("np.arange(order)", "np.arange(1, order)"),
+        ("paddle.arange(1, order, dtype='float64')", "paddle.arange(order, dtype='float64')"),
+        ("range(steps)", "range(1, steps)"),
+        ("range(steps)", "reversed(range(steps))"),
+        ("reversed(range(steps))", "range(steps)"),
+    ],
+)
+def test_whole_numbers_begin_elsewhere_or_come_in_the_other_order(line: str, meant: str) -> None:
+    assert meant in [ast.unparse(new) for new in of_call(ast.parse(line, mode="eval").body)]

@@ -242,3 +242,22 @@ def test_a_share_is_not_exchanged_with_what_it_is_of() -> None:
     edits = [ast.unparse(new) for _, new in plain_edits([ast.parse("crop(x, size // 2, a // b)")], (), ())]
     assert "2 // size" not in edits
     assert "b // a" in edits
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "meant"),
+    [
+        ("symmetric", "np.pad(x, 2, mode='reflect')", ["reflect"]),
+        ("nearest", "f(x)", ["bilinear", "bicubic", "area"]),
+        ("mean", "loss(x, kind='charbonnier')", ["sum", "none", "charbonnier"]),
+        ("blur", "np.pad(x, 2, mode='reflect')", []),
+    ],
+)
+def test_an_option_is_another_of_its_kind_or_one_that_the_reference_gives(
+    text: str, reference: str, meant: list[str]
+) -> None:
+    port, theirs = ast.parse(f"g(x, how={text!r})"), ast.walk(ast.parse(reference))
+    edits = [(old, new) for old, new in plain_edits([port], theirs, ()) if isinstance(old, ast.Constant)]
+    found = [new.value for old, new in edits if old.value == text and isinstance(new, ast.Constant)]
+    assert set(meant) <= set(found)
+    assert bool(found) == bool(meant)

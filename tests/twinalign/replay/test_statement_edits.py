@@ -93,3 +93,17 @@ def forward(self, x):
 """)
     assert not any("write `if" in to_do for to_do in found)
     assert "leave `self.count(x)` out" in found
+
+
+def test_a_call_that_the_reference_makes_of_its_object_is_lacking_before_and_behind_each_statement() -> None:
+    reference = ast.parse("def train(a, x):\n    loss = a(x)\n    a.zero_grad()\n    loss.backward()\n    a.step()\n")
+    tree = ast.parse("def minimise(loss, optimizer):\n    loss.backward()\n    optimizer.step()\n").body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    edits = [one for one in statement_edits(Code(tree, "p.py", "f"), theirs=[reference]) if one.is_as_theirs]
+    assert [edit.to_do for edit in edits] == [
+        "write `optimizer.clear_grad()` before `loss.backward()`",
+        "write `optimizer.clear_grad()` behind `loss.backward()`",
+        "write `optimizer.clear_grad()` behind `optimizer.step()`",
+    ]
+    assert ast.unparse(edits[0].edited.tree).splitlines()[1].strip() == "optimizer.clear_grad()"
+    assert not any(one.is_as_theirs for one in statement_edits(Code(tree, "p.py", "f")))

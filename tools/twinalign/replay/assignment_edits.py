@@ -12,6 +12,7 @@ from twinalign.replay.likeness import are_siblings
 from twinalign.replay.small_edits import placed
 
 _MOST_NAMES = 6
+_TWICE = 2
 _ADDING = ast.Add, ast.Sub, ast.Mult
 Edit = tuple[Any, Any]
 """A statement or a target of the code, and what takes its place."""
@@ -49,6 +50,26 @@ def sibling_edits(tree: ast.FunctionDef) -> Iterator[Edit]:
                     one: placed(ast.Name(other, ast.Load()), one) for one in read if one.id == name
                 }
                 yield value, placed(with_nodes(value, others), value)
+
+
+def repeated_edits(tree: ast.FunctionDef) -> Iterator[tuple[Edit, Edit]]:
+    """A name of the function in place of what a statement computes twice in the same words, in both places."""
+    given = {one.arg: 0 for one in tree.args.args}
+    stored = {node.id: node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and _is_stored(node)}
+    for statement in (node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign, ast.Return))):
+        computed: dict[str, list[ast.expr]] = {}
+        for one in ast.walk(statement):
+            if isinstance(one, (ast.Call, ast.BinOp)):
+                computed.setdefault(ast.dump(one), []).append(one)
+        known = [name for name, line in (given | stored).items() if line < statement.lineno and name != "self"]
+        for places in (places for places in computed.values() if len(places) == _TWICE):
+            for name in known:
+                names = [placed(ast.Name(name, ast.Load()), node) for node in places]
+                yield (places[0], names[0]), (places[1], names[1])
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
 
 
 def _of_adding(statement: ast.AugAssign) -> Iterator[ast.stmt]:

@@ -28,6 +28,7 @@ _SWITCHES = {
     **dict.fromkeys(("sort", "argsort"), (("descending", True),)),
 }
 """Function → keywords with what they are not where they are left out."""
+_RANGES = "range", "arange"
 _TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
 
 
@@ -40,6 +41,7 @@ def of_call(node: ast.expr) -> Iterator[ast.expr]:
     yield from _with_exchanged_sizes(node)
     yield from _weighted_means(node)
     yield from _switched(node)
+    yield from _with_other_start(node)
     yield from _across_comprehension(node)
     if (sizes := sizes_of_two(node)) is not None:
         yield ast.Attribute(sizes, "T", ast.Load())
@@ -61,6 +63,17 @@ def _switched(node: ast.Call) -> Iterator[ast.expr]:
     for name, value in _SWITCHES.get(getattr(node.func, "attr", ""), ()):
         if name not in given:
             yield ast.Call(node.func, node.args, [*node.keywords, ast.keyword(name, ast.Constant(value))])
+
+
+def _with_other_start(node: ast.Call) -> Iterator[ast.expr]:
+    """Whole numbers from 1 on, or from 0; and those of a loop in the other order."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    if name in _RANGES and len(node.args) == 1:
+        yield ast.Call(node.func, [ast.Constant(1), *node.args], node.keywords)
+    if name in _RANGES and len(node.args) == 2:
+        yield ast.Call(node.func, node.args[1:], node.keywords)
+    if name == "range":
+        yield ast.Call(ast.Name("reversed", ast.Load()), [node], [])
 
 
 def _across_comprehension(node: ast.expr) -> Iterator[ast.expr]:

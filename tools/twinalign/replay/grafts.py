@@ -39,6 +39,8 @@ _LEAST = 0.3
 """Share of equal words that two expressions have at least."""
 _ABSENT = 0.3
 """What it adds to that share if one side's value is absent on the other side."""
+_WITHIN = 0.6
+"""That share at least, where the reference does something with a value that the port hands on as it is."""
 _LATER = 0.25
 """So much less likely is each step by which a function counts as being farther."""
 _SECONDS = 2.0
@@ -280,17 +282,20 @@ def _edits(
     for node in expressions([code.tree, *code.tree.args.defaults]):
         if chosen and id(node) not in chosen:
             continue
-        if not isinstance(node, _COMPUTED) and not opening.opens(node):
+        is_plain = not isinstance(node, _COMPUTED) and not opening.opens(node)
+        if is_plain and not isinstance(node, (ast.Name, ast.Attribute)):
             continue
-        for new, is_absent in around.get(ast.dump(node), []) if ast.dump(node) in right else forms.values():
+        inside = is_plain or ast.dump(node) in right
+        for new, is_absent in around.get(ast.dump(node), []) if inside else forms.values():
             are_absent = is_absent + (id(node) in absent)
-            least = 0.0 if are_absent == len((node, new)) else _LEAST
+            least = 0.0 if are_absent == len((node, new)) or (is_plain and is_absent) else _LEAST
             if least and not opening.names(node) & opening.names(new):
                 continue
             ours, theirs = opening.words(node, new), opening.words(new, node)
             share = ratio(ours, theirs, least)
             if share >= least and _said(ours) != _said(theirs):
-                yield share + _ABSENT * are_absent, Graft(code, node, ast.copy_location(new, node))
+                likely = max(share, _WITHIN) if is_plain else share
+                yield likely + _ABSENT * are_absent, Graft(code, node, ast.copy_location(new, node))
 
 
 def _directly_inside(node: ast.expr) -> Iterator[ast.AST]:
@@ -344,16 +349,21 @@ class _Opening:
 
 def made_once(code: Code) -> dict[str, ast.expr]:
     """Names that are assigned in one place of a function, and not in a loop → what they are made of."""
-    found: dict[str, ast.expr] = {}
     stored = Counter(
         one.id for one in ast.walk(code.tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
     )
-    for node in ast.walk(code.tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if stored[name] == 1 and name not in {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}:
-                found[name] = node.value
-    return found
+    every = itertools.chain.from_iterable(map(_assigned, ast.walk(code.tree)))
+    return {name: value for name, value in every if stored[name] == 1 and name not in _read(value)}
+
+
+def _assigned(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """The names that a statement gives a value, each with its own: `a, b = 1, 2` too."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return []
+    target, value = node.targets[0], node.value
+    is_tuple = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)
+    pairs = zip(target.elts, value.elts, strict=True) if is_tuple else [(target, value)]  # type: ignore[attr-defined]
+    return [(one.id, made) for one, made in pairs if isinstance(one, ast.Name)]
 
 
 def _read(node: ast.AST) -> set[str]:

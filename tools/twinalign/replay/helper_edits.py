@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import Code, last_part, line_of
-from twinalign.replay.assignment_edits import assignment_edits, sibling_edits
+from twinalign.replay.assignment_edits import assignment_edits, repeated_edits, sibling_edits
 from twinalign.replay.code_text import AS_WRITTEN, shortened, shortened_both
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
@@ -164,11 +164,13 @@ class BothEdits(HelperEdit):
 
     @property
     def text(self) -> str:
-        return f"{super().text}, and {self.other.text}"
+        is_same = super().text == self.other.text
+        return f"{super().text}, in both places" if is_same else f"{super().text}, and {self.other.text}"
 
     def to_json(self) -> dict[str, str]:
         both = (super().to_json(), self.other.to_json())
-        return {"to_do": " and ".join(f"write `{one['after']}` in place of `{one['before']}`" for one in both)}
+        to_do = dict.fromkeys(f"write `{one['after']}` in place of `{one['before']}`" for one in both)
+        return {"to_do": " and ".join(to_do) if len(to_do) > 1 else f"{', '.join(to_do)}, in both places"}
 
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
@@ -249,6 +251,7 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
     lacking = left_out_arguments(code, parts, known), *(find(code, parts) for find in of_function)
     nodes = [node for part in theirs for node in ast.walk(part)]
     plain = plain_edits(parts, nodes, ast.walk(code.tree))
+    yield from (BothEdits(code, *one, HelperEdit(code, *other)) for one, other in repeated_edits(code.tree))
     edits = itertools.chain(*lacking, assignment_edits(code.tree), sibling_edits(code.tree), plain)
     yield from (HelperEdit(code, *edit) for edit in edits)
 

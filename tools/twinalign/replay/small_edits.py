@@ -28,7 +28,9 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _BOUNDS: dict[type[ast.operator], tuple[str, float]] = {ast.Div: ("max", 1.0), ast.Sub: ("min", 0.0)}
 """What a ratio, and a difference, may have to stay within."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
-_TEXTS = (("mean", "sum", "none"), ("nearest", "bilinear"), ("zeros", "border", "reflection"))
+_TEXTS = (("mean", "sum", "none", "batchmean"), ("nearest", "bilinear", "bicubic", "area"), ("fan_in", "fan_out"),
+          ("zeros", "border", "reflection"), ("reflect", "symmetric", "edge", "replicate", "circular", "wrap"),
+          ("ortho", "forward", "backward"), ("same", "valid", "full"), ("ij", "xy"), ("min", "max"))  # fmt: skip
 _KINDS = (
     ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.Attribute,
     ast.Subscript, ast.IfExp, ast.BoolOp,
@@ -71,6 +73,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     nodes = [node for node in expressions(parts) if not isinstance(node, ast.Name) or node.id not in modules]
     known = list(dict.fromkeys((*numbers_in(nodes), *numbers_in(theirs))))
     texts, reduced = texts_in(theirs), axes_in((*theirs, *scope))
+    options = texts_in(one.value for one in theirs if isinstance(one, ast.keyword))
     every = [node for node in (*nodes, *scope) if isinstance(node, ast.Name) and node.id not in modules]
     read = {node.id: None for node in every if _is_read(node)}
     # What the function makes or is given, and never reads, may have been meant first of all.
@@ -81,7 +84,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     for node in nodes:
         yield from (
             (node, placed(new, node))
-            for new in _of_constant(node, known)
+            for new in _of_constant(node, known, options)
             if id(node) not in axes and not (id(node) in counts and is_no_count(new))
         )
     for node in nodes:
@@ -337,14 +340,14 @@ def _of_slice(item: ast.Slice) -> Iterator[ast.Slice]:
         yield ast.Slice(None, None, step)
 
 
-def _of_constant(node: ast.expr, numbers: Sequence[float]) -> Iterator[ast.expr]:
+def _of_constant(node: ast.expr, numbers: Sequence[float], options: Sequence[str]) -> Iterator[ast.expr]:
     if (value := number_of(node)) is not None:
         yield from (ast.Constant(other) for other in dict.fromkeys(_usual(value, numbers)) if other != value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant):
-        kin = [text for texts in _TEXTS if node.value in texts for text in texts]
-        yield from (ast.Constant(text) for text in kin if text != node.value)
+        kin = [text for texts in _TEXTS if node.value in texts for text in (*texts, *options)]
+        yield from (ast.Constant(text) for text in dict.fromkeys(kin) if text != node.value)
 
 
 def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:

@@ -16,6 +16,7 @@ _BLOCKS = ("body", "orelse")
 _LOOPS = (ast.For, ast.While)
 _ENDS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _MOST = 400
+_OF_PADDLE = {"zero_grad": "clear_grad"}
 _RIGHT = "the port does what the reference does"
 
 
@@ -29,6 +30,7 @@ class StatementEdit:
         changed: the blocks that it changes, with the statements that they then have.
         say: says what is wrong, and what is to be done.
         crossed: how many statements lie between both places.
+        is_as_theirs: whether the reference has the statement that is added; there are few such edits.
     """
 
     code: Code
@@ -36,6 +38,7 @@ class StatementEdit:
     changed: Sequence[tuple["_Block", Sequence[ast.stmt]]]
     say: Callable[[], tuple[str, str]]
     crossed: int = 1
+    is_as_theirs: bool = False
 
     @functools.cached_property
     def edited(self) -> Code:
@@ -82,11 +85,16 @@ class _Block:
         return f"`{words.get(type(self.owner), 'block')} {shortened(said) if said is not None else '…'}`"
 
 
-def statement_edits(code: Code, chosen: Callable[[ast.stmt], bool] = lambda node: True) -> Iterator[StatementEdit]:
-    """Edits of a function's `chosen` statements, each that makes another function once; see `_edits`."""
+def statement_edits(
+    code: Code, chosen: Callable[[ast.stmt], bool] = lambda node: True, theirs: Sequence[ast.AST] = ()
+) -> Iterator[StatementEdit]:
+    """Edits of a function's `chosen` statements, each that makes another function once; see `_edits`.
+
+    `theirs`: the reference's code that does the same.
+    """
     written = functools.cache(ast.dump)
     known = set[frozenset[Any]]()
-    for edit in _edits(code, chosen):
+    for edit in _edits(code, chosen, theirs):
         made = [(block, tuple(map(written, statements))) for block, statements in edit.changed]
         if all(tuple(map(written, block.statements)) == statements for block, statements in made):
             continue
@@ -96,9 +104,9 @@ def statement_edits(code: Code, chosen: Callable[[ast.stmt], bool] = lambda node
             yield edit
 
 
-def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[StatementEdit]:
+def _edits(code: Code, chosen: Callable[[ast.stmt], bool], theirs: Sequence[ast.AST]) -> Iterator[StatementEdit]:
     """Each call and assignment of a loop elsewhere in its blocks, or in those around or inside of them; calls left out;
-    calls of one object that another has: `b.clear()` beside `a.clear()`, `a.step()` and `b.step()`.
+    calls of one object that another has, on either side: `b.clear()` beside `a.clear()`, `a.step()` and `b.step()`.
 
     Left out are places at which a statement would read what is not made yet, and calls of functions that are handed in,
     which record. Calls come first, and before them those left out that the function makes twice.
@@ -131,7 +139,7 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool]) -> Iterator[Statement
         dataclasses.replace(_moved(code, block, at, other, to), crossed=crossed)
         for _, crossed, _, block, at, other, to in found[:_MOST]
     )
-    others = (*(_left_out(code, block, at) for block, at in calls), *_lacking(code, calls))
+    others = (*(_left_out(code, block, at) for block, at in calls), *_lacking(code, calls, _methods_of_objects(theirs)))
     written = Counter(ast.dump(block.statements[at]) for block, at in calls)
     yield from (_left_out(code, b, at) for b, at in calls if written[ast.dump(b.statements[at])] > 1)
     yield from itertools.islice(moved, len(calls) * 2)
@@ -232,29 +240,48 @@ def _left_out(code: Code, block: _Block, at: int) -> StatementEdit:
     return StatementEdit(code, node, [(block, left)], say)
 
 
-def _lacking(code: Code, calls: Sequence[tuple[_Block, int]]) -> Iterator[StatementEdit]:
-    """A call of no arguments that one object lacks and another has, beside each statement of its own blocks."""
+def _methods_of_objects(theirs: Sequence[ast.AST]) -> list[frozenset[str]]:
+    """The methods that statements of the reference's call of each object without arguments, as paddle calls them."""
+    found: dict[tuple[int, str], set[str]] = {}
+    for number, tree in enumerate(theirs):
+        for node in ast.walk(tree):
+            called = _method_called(node)
+            if called is not None and not called.args and not called.keywords:
+                name = _OF_PADDLE.get(called.func.attr, called.func.attr)
+                found.setdefault((number, ast.unparse(called.func.value)), set()).add(name)
+    return list(dict.fromkeys(map(frozenset, found.values())))
+
+
+def _method_called(node: ast.AST) -> Any:
+    """The call of a statement that is nothing but the call of a method."""
+    called = node.value if isinstance(node, ast.Expr) else None
+    return called if isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) else None
+
+
+def _lacking(code: Code, calls: Sequence[tuple[_Block, int]], theirs: Sequence[Set[str]]) -> Iterator[StatementEdit]:
+    """A call of no arguments that one object lacks and another has, beside each statement of its own blocks.
+
+    `theirs`: methods of each of the reference's objects.
+    """
     known: dict[str, dict[str, _Block]] = {}
     for block, at in calls:
-        statement = block.statements[at]
-        called = (
-            statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
-        )
-        if isinstance(called, ast.Attribute):
-            known.setdefault(ast.unparse(called.value), {}).setdefault(called.attr, block)
-    for one, other in itertools.permutations(known, 2):
-        for name in known[other].keys() - known[one].keys() if known[one].keys() & known[other].keys() else ():
-            block = next(known[one][both] for both in known[one] if both in known[other])
-            new = ast.parse(f"{one}.{name}()").body[0]
-            for at, beside in enumerate(block.statements):
-                added = ast.copy_location(copy.copy(new), beside)
-                more = [*block.statements[: at + 1], added, *block.statements[at + 1 :]]
-                say = functools.partial(_words_of_lacking, code, f"{one}.{name}()", beside)
-                yield StatementEdit(code, beside, [(block, more)], say)
+        if (called := _method_called(block.statements[at])) is not None:
+            known.setdefault(ast.unparse(called.func.value), {}).setdefault(called.func.attr, block)
+    for one in known:
+        for others in (*theirs, *(known[other].keys() for other in known if other != one)):
+            for name in sorted(others - known[one].keys()) if known[one].keys() & others else ():
+                block = next(known[one][both] for both in known[one] if both in others)
+                new = ast.parse(f"{one}.{name}()").body[0]
+                for at, is_behind in [(0, False), *((at, True) for at in range(len(block.statements)))]:
+                    beside = block.statements[at]
+                    added = ast.copy_location(copy.copy(new), beside)
+                    more = [*block.statements[: at + is_behind], added, *block.statements[at + is_behind :]]
+                    say = functools.partial(_words_of_lacking, code, f"{one}.{name}()", beside, is_behind)
+                    yield StatementEdit(code, beside, [(block, more)], say, is_as_theirs=others in theirs)
 
 
-def _words_of_lacking(code: Code, call: str, beside: ast.stmt) -> tuple[str, str]:
-    where = f"behind `{_first_line(beside)}`"
+def _words_of_lacking(code: Code, call: str, beside: ast.stmt, is_behind: bool) -> tuple[str, str]:
+    where = f"{'behind' if is_behind else 'before'} `{_first_line(beside)}`"
     text = f"`{call}` is lacking {where}, {line_of(code, beside)}: with it {_RIGHT}"
     return text, f"write `{call}` {where}"
 
