@@ -200,7 +200,7 @@ def test_values_alone_count_where_nothing_else_fits() -> None:
     fits: Mapping[int, Fit] = {3: Fit.VALUES, 5: Fit.ALL}
 
     def fit(edit: Edit) -> Fit:
-        return fits.get(edits.index(edit), Fit.NOTHING)
+        return fits.get(edits.index(edit), Fit.NOTHING) if edit in edits else Fit.NOTHING
 
     assert fitting_edit(edits, fit, 20.0)["text"] == edits[5].text
     assert fitting_edit(edits[:5], fit, 20.0)["text"] == edits[3].text
@@ -311,3 +311,22 @@ def test_lists_that_are_added_may_be_added_otherwise() -> None:
     assert ran.may_stand(code, node, ast.parse("one + more", mode="eval").body)
     (name,) = [one for one in ast.walk(code.tree) if isinstance(one, ast.Name) and one.id == "kept" and one.lineno == 3]
     assert not ran.may_stand(code, name, ast.parse("one * 2", mode="eval").body)
+
+
+def test_what_mends_values_alone_mends_all_with_a_gradient_stopped_in_it() -> None:
+    tree = ast.parse("def of(x, y):\n    return x * 2\n").body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    old = tree.body[0].value  # type: ignore[attr-defined]
+    edit = HelperEdit(Code(tree, "port.py", "of"), old, ast.parse("x * y", mode="eval").body)
+
+    def fit(other: Edit) -> Fit:
+        return {"x * y": Fit.VALUES, "x * y.detach()": Fit.ALL}.get(
+            ast.unparse(other.new) if isinstance(other, HelperEdit) else "", Fit.NOTHING
+        )
+
+    answer = fitting_edit([edit], fit, 5.0)
+    assert answer["text"] == "`x * 2` in place of `x * y.detach()`, line 2 of port.py"
+    assert answer["mends_all"]
+    assert fitting_edit([edit], lambda other: min(fit(other), Fit.VALUES, key=lambda one: one.value), 5.0)["text"] == (
+        "`x * 2` in place of `x * y`, line 2 of port.py"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from twinalign.backends.paddle.tensors import to_tensor_like
 from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import Fit, edited
-from twinalign.replay.places_of_edits import Unit, found_anyhow, found_by_values, told
+from twinalign.replay.places_of_edits import Unit, found_anyhow, found_by_values, told, trials_of
 from twinalign.replay.running_functions import functions_of
 
 Run = Callable[[Any], Any]
@@ -54,7 +55,9 @@ def both(folder: Path, reference: str, port: str, theirs: Run, ours: Run) -> Bot
 
 def found(folder: Path, reference: str, port: str, theirs: Run, ours: Run) -> tuple[Any, Any]:
     made = both(folder, reference, port, theirs, ours)
-    edit, place = found_by_values(made.unit, made.values, [], [], {}, 20.0)
+    trials = trials_of(made.unit, made.values)
+    assert trials is not None
+    edit, place = found_by_values(made.unit, trials, made.values, [], [], {}, 20.0)
     return (edit[0] if edit is not None else None), place
 
 
@@ -243,13 +246,15 @@ def evaluate(x, factor):
     made = both(tmp_path, reference, port, lambda made: made.evaluate(X, 2.0), lambda made: made.evaluate(X, 3.0))
     outer = [code for code in made.unit.codes if code.name == "evaluate"]
     unit = dataclasses.replace(made.unit, codes=outer)
-    _, place = found_by_values(unit, made.values, [], [], {}, 20.0)
-    assert place is not None
+    trials = trials_of(unit, made.values)
+    assert trials is not None
+    place = trials.found(unit.is_right, lambda place: True, 10.0)[0]
     assert place.place.text == "net(x)"
-    assert told(place) == {}
+    assert found_by_values(unit, trials, made.values, [], [], {}, 20.0) == (None, None)
     plain = dataclasses.replace(place.place, node=ast.parse("x + 1", mode="eval").body)
     for is_where in (True, False):
-        other = dataclasses.replace(place, place=plain, parts=[(plain, *place.parts[0][1:])], is_where=is_where)
+        parts = [(plain, *place.parts[0][1:])]
+        other = dataclasses.replace(place, place=plain, parts=parts, is_where=is_where, calls_object=False)
         assert bool(told(other)) is is_where
 
 
@@ -261,9 +266,10 @@ def test_without_a_place_the_edits_are_tried_in_turn(tmp_path: Path) -> None:
         tried.append("asked")
         return iter(())
 
-    assert found_anyhow(None, made.values, [], [], {}, edits, made.unit.fit, 1.0) == {}
+    assert found_anyhow(None, lambda: None, made.values, [], [], {}, edits, made.unit.fit, 1.0) == {}
     assert tried == ["asked"]
-    answer = found_anyhow(made.unit, made.values, [], [], {}, lambda far: (), made.unit.fit, 20.0)
+    trials = functools.partial(trials_of, made.unit, made.values)
+    answer = found_anyhow(made.unit, trials, made.values, [], [], {}, lambda far: (), made.unit.fit, 20.0)
     assert answer["text"] == "`x * 3` in place of `x * 2`, line 2 of ours_of_places.py"
 
 
@@ -271,4 +277,92 @@ def test_without_a_place_the_edits_are_tried_in_turn(tmp_path: Path) -> None:
 def test_without_the_references_values_there_is_no_place(tmp_path: Path, expressions: Any) -> None:
     made = both(tmp_path, "def of(x):\n    return x * 2\n", "def of(x):\n    return x * 3\n", *[lambda m: m.of(X)] * 2)
     values = made.values | {"expressions": expressions}
-    assert found_by_values(made.unit, values, [], [], {}, 20.0) == (None, None)
+    assert trials_of(made.unit, values) is None
+    answer = found_anyhow(made.unit, lambda: None, values, [], [], {}, lambda far: (), made.unit.fit, 20.0)
+    assert answer == {}
+
+
+ROLLOUT = """
+SCALE = 8.0
+def step(state):
+    return 0.75 * state + 0.25, 1.0 - state / 3.0
+
+def ready(length):
+    marks = (length, length + 1.5)
+    return marks[0] * 2.5 - 1.0
+
+def {name}(x, steps=8):
+    state, total = x.sum().item(), ready(2.5) * 0.0
+    {begin}
+    for t in range(steps):
+        state, reward = step(state + 0.1 * {wanted})
+        total += reward
+        {change}
+    return total
+"""
+
+
+def test_in_a_loop_the_first_step_tells_what_goes_wrong_and_what_follows_is_made_of_it(tmp_path: Path) -> None:
+    parts = {
+        "begin": "asked = [4.0 / SCALE]",
+        "wanted": "asked[-1]",
+        "change": "asked.append(asked[-1] - reward / SCALE)",
+    }
+    reference = ROLLOUT.format(name="rollout", **parts)
+    parts = {"begin": "wanted = 4.0 / SCALE", "wanted": "wanted", "change": "wanted -= reward"}
+    port = ROLLOUT.format(name="play", **parts).replace("marks[0] * 2.5", "2.5 * marks[0]")
+    made = both(tmp_path, reference, port, lambda made: made.rollout(X), lambda made: made.play(X))
+    trials = trials_of(made.unit, made.values)
+    assert trials is not None
+    edit, place = found_by_values(made.unit, trials, made.values, [], [], {}, 20.0)
+    assert place is not None
+    assert (place.place.text, place.is_where) == ("wanted -= reward", True)
+    assert edit is not None
+    assert edit[0].text == "`wanted -= reward` in place of `wanted -= reward / SCALE`, line 15 of ours_of_places.py"
+
+
+def test_what_right_values_alone_are_made_of_comes_last(tmp_path: Path) -> None:
+    reference = """
+def of(x):
+    return 2.5 * x.sum() * 3.0 + x.mean() * 7.0
+"""
+    port = """
+def of(x):
+    whole = 7.5 * (x.sum() * 1.0)
+    return whole + x.mean() * 6.0
+"""
+    made = both(tmp_path, reference, port, lambda made: made.of(X), lambda made: made.of(X))
+    trials = trials_of(made.unit, made.values)
+    assert trials is not None
+    code = made.unit.codes[0]
+    late = {one.value: trials.is_used_rightly(code, one) for one in code.nodes if isinstance(one, ast.Constant)}
+    assert late == {7.5: True, 1.0: True, 6.0: False}
+
+
+@pytest.mark.parametrize("called", ["kept.net(x)", "kept.net.scaled(x)"])
+def test_an_object_that_is_called_by_way_of_another_is_no_place(tmp_path: Path, called: str) -> None:
+    text = """
+class Net:
+    def __init__(self, factor):
+        self.held = factor
+
+    def __call__(self, x):
+        return x * self.held
+
+    scaled = __call__
+
+class Kept:
+    def __init__(self, factor):
+        self.net = Net(factor)
+
+def evaluate(x, factor):
+    kept = Kept(factor)
+    return {called} + 1
+"""
+    text = text.format(called=called)
+    made = both(tmp_path, text, text, lambda made: made.evaluate(X, 2.0), lambda made: made.evaluate(X, 3.0))
+    unit = dataclasses.replace(made.unit, codes=[code for code in made.unit.codes if code.name == "evaluate"])
+    trials = trials_of(unit, made.values)
+    assert trials is not None
+    assert trials.found(unit.is_right, lambda place: True, 10.0)[0].place.text == called
+    assert found_by_values(unit, trials, made.values, [], [], {}, 20.0) == (None, None)

@@ -150,11 +150,8 @@ def _remainder_of(component: Component, name: str, value: np.ndarray | None) -> 
 
 def wrong_names(component: Component) -> list[str]:
     """Names in which the port differs by more than rounding."""
-    return [
-        name
-        for name, port in component.port.items()
-        if distance(component.reference.get(name), port) > component.floors.get(name, 0.0)
-    ]
+    theirs, floors = component.reference, component.floors
+    return [name for name, port in component.port.items() if distance(theirs.get(name), port) > floors.get(name, 0.0)]
 
 
 @kept_modules()  # whose functions are edited
@@ -233,7 +230,7 @@ def repeats(component: Component) -> bool:
     """Whether the reference's component gives what was recorded of it when it runs again."""
     found: list[Mapping[str, np.ndarray]] = []
     component.code = functions_of(lambda: found.append(component.run())) if PORT_CODE else None
-    keep_run(component.run)
+    keep_run(getattr(component, "once", component.run))  # what is run for each edit of the port
     values = found[0] if found else component.run()
     return all(
         distance(values.get(name), reference)

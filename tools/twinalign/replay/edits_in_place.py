@@ -30,35 +30,39 @@ from twinalign.replay.value_trials import Found, Like, Other, as_value
 _PROBE = "_twinalign_probed"
 _SAME = {"float64": 1e-9, "float32": 1e-5}
 """Relative; of other types all is the same."""
-_SINGLES, _PAIRED, _PAIRS = 600, 90, 4000
+_SINGLES, _PAIRED, _PAIRS = 600, 90, 2000
 """So many edits are tried; so many, the likeliest, two at once; and so many of two."""
 _OPENED, _MOST_NODES = 3, 400
 """So often are names opened, into so much code."""
 _SECONDS = 2.0
-"""Of processor time, for all of them, each time that the expression is computed."""
+"""Of processor time, for all of them, however often the expression is computed."""
 _CHANGING = "append", "extend", "insert", "pop", "update", "set_value"
 """Methods that change what they belong to, as those do whose name ends with _."""
 
 
 def fitting_in_place(
-    found: Found, forms: Callable[[Place, Other], Iterable[HelperEdit]], run: Callable[[], Any], like: Like
+    found: Found,
+    forms: Callable[[Place, Other], Iterable[HelperEdit]],
+    run: Callable[[], Any],
+    like: Like,
+    in_pairs: bool = False,
 ) -> Iterator[HelperEdit]:
-    """Edits with which each part of a place has the values that it must have, one at a time first.
+    """Edits with which each part of a place has the values that it must have.
 
     Args:
+        in_pairs: whether two at once are asked for, of which there are many, or one at a time.
         forms: edits of a part that should have what the reference has there, the likeliest first.
         run: runs the function.
         like: as `Backend.to_tensor_like`.
     """
-    if not all(isinstance(place.node, ast.expr) for place, _, _ in found.parts):
+    if any(_computed(place.node) is None for place, _, _ in found.parts):
         return
     opened = [_Opened(place) for place, _, _ in found.parts]
     singles = [
         list(itertools.islice(filter(one.holds, forms(place, other)), _SINGLES))
         for one, (place, other, _) in zip(opened, found.parts, strict=True)
     ]
-    yield from _together(_fitting(found, opened, singles, run, like))
-    pairs = [list(itertools.islice(_two_at_once(edits), _PAIRS)) for edits in singles]
+    pairs = [list(itertools.islice(_two_at_once(edits), _PAIRS)) for edits in singles] if in_pairs else singles
     yield from _together(_fitting(found, opened, pairs, run, like))
 
 
@@ -66,7 +70,7 @@ class _Opened:
     """An expression with what its function makes names of, once each, in their place."""
 
     def __init__(self, place: Place) -> None:
-        self._node, self._made_of = place.node, made_once(place.code)
+        self._place, self._node, self._made_of = place.node, _computed(place.node), made_once(place.code)
         self._inside = {id(place.node)}
         waiting: list[tuple[ast.AST, int]] = [(place.node, 0)]
         while waiting:
@@ -86,7 +90,8 @@ class _Opened:
 
     def form(self, edit: HelperEdit) -> ast.expr:
         """The expression with an edit in it."""
-        found: ast.expr = self._rebuilt(self._node, edit.changes, 0)
+        new = edit.changes.get(self._place) if self._place is not self._node else None
+        found: ast.expr = self._rebuilt(self._node if new is None else _computed(new), edit.changes, 0)
         return found
 
     def _rebuilt(self, node: Any, changes: Mapping[ast.AST, ast.AST], times: int) -> Any:
@@ -103,6 +108,20 @@ class _Opened:
             elif isinstance(value, ast.AST):
                 setattr(made, field, self._rebuilt(value, changes, times))
         return made
+
+
+def _computed(node: Any) -> ast.expr | None:
+    """What an expression, or a statement that gives a name another value, computes; None for other statements."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return ast.copy_location(ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value), node)
+    if isinstance(node, ast.Assign):
+        return node.value
+    return node if isinstance(node, ast.expr) else None
+
+
+def assigned(place: Any, value: Any) -> Any:
+    """A value in place of an expression; of a statement that gives a name another value, one that gives it this."""
+    return ast.Assign([copy.deepcopy(place.target)], value) if isinstance(place, ast.AugAssign) else value
 
 
 def _is_code(value: Any) -> bool:
@@ -177,11 +196,12 @@ def _length(edit: HelperEdit) -> tuple[bool, int]:
     return isinstance(edit, Graft), len(ast.unparse(edit.within(edit.code.tree)))
 
 
-def _probed(node: Any, number: int, forms: Sequence[ast.expr]) -> ast.expr:
+def _probed(node: Any, number: int, forms: Sequence[ast.expr]) -> ast.AST:
     none = ast.arguments([], [], None, [], [], None, [])
-    every: list[ast.expr] = [ast.Lambda(none, copy.deepcopy(form)) for form in (node, *forms)]
+    every: list[ast.expr] = [ast.Lambda(none, copy.deepcopy(form)) for form in (_computed(node), *forms) if form]
     call = ast.Call(ast.Name(_PROBE, ast.Load()), [ast.Constant(number), *every], [])
-    return ast.fix_missing_locations(ast.copy_location(call, node))
+    made: ast.AST = assigned(node, call)
+    return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
 def _changes_nothing(node: ast.AST) -> bool:
@@ -201,17 +221,18 @@ class _Probe:
     def __init__(self, values: Sequence[np.ndarray], forms: int, like: Like) -> None:
         self._values, self._like = values, like
         self.fitting = set(range(forms))
-        self.times = 0
+        self.times, self._left = 0, _SECONDS
 
     def __call__(self, own: Callable[[], Any], *forms: Callable[[], Any]) -> Any:
         if not self._values:
             return own()
-        wanted, until = self._values[self.times % len(self._values)], time.process_time() + _SECONDS
+        wanted, began = self._values[self.times % len(self._values)], time.process_time()
         self.times += 1
         value = own()
         for number in sorted(self.fitting):
-            if time.process_time() > until or not _gives(forms[number], wanted):
+            if time.process_time() - began > self._left or not _gives(forms[number], wanted):
                 self.fitting.discard(number)
+        self._left -= time.process_time() - began
         return as_value(wanted, value, self._like)
 
 

@@ -10,7 +10,7 @@ from twinalign.case.loading import kept_modules
 from twinalign.files.reader import read_arrays
 from twinalign.patching import replaced
 from twinalign.recorder.constant_buffers import differ
-from twinalign.replay.mended_components import Component
+from twinalign.replay.edits_of_component import Component
 from twinalign.replay.noted_expressions import values_of
 
 

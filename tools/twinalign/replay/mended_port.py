@@ -39,7 +39,7 @@ from twinalign.replay.nested_tensors import key_of
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import Fit, edited, in_turn, ordered_edits, parsed_at
 from twinalign.replay.other_layers import OtherLayer, calls_of_other_layers
-from twinalign.replay.places_of_edits import Unit, found_anyhow
+from twinalign.replay.places_of_edits import Unit, found_anyhow, trials_of
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
@@ -110,7 +110,6 @@ def _searched(
     far = unit.distances(codes, lines)
     values, trees = theirs["values"], parsed_at(theirs["code"])
     grafted = [] if of_gradients else grafts(codes, unit.values, values["functions"], far, unit.delay)
-
     of_pairs = statement_edits_by_pairs(codes, trees, values["functions"], far)
     pairs = (edit for edit in of_pairs if type(edit) is HelperEdit and unit.makes_no_layer(edit))
 
@@ -119,7 +118,9 @@ def _searched(
         found = in_turn(near, ordered_edits(codes, trees, far, right, of_gradients, unit.delay, unit.ran))
         return itertools.chain(pairs, unit.of_other_layers(codes), filter(unit.makes_no_layer, found))
 
-    found = found_anyhow(unit.placed(codes, far, pairs), values, trees, grafted, far, edits, unit.fit, seconds)
+    placed = unit.placed(codes, far, pairs)
+    trials = functools.partial(trials_of, placed, values) if placed else lambda: None
+    found = found_anyhow(placed, trials, values, trees, grafted, far, edits, unit.fit, seconds)
     return found or {"near": lines_of(codes, far)}
 
 

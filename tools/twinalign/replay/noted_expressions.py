@@ -200,15 +200,24 @@ class Noted:
         table: the values.
         places: number of a place → where its values stand in the table, one after the other, none where it has other
             values than numbers; the places in the order in which they had their first value.
+        times: number of a place → when it had each of these, as a number that grows.
+        with_gradient: numbers of places whose values a gradient flows through.
     """
 
     table: Table = dataclasses.field(default_factory=Table)
     places: dict[int, list[int]] = dataclasses.field(default_factory=dict)
+    times: dict[int, list[int]] = dataclasses.field(default_factory=dict)
+    with_gradient: set[int] = dataclasses.field(default_factory=set)
+    _now: int = 0
 
     def __call__(self, place: int, value: Any) -> Any:
-        had = self.places.setdefault(place, [])
+        had, times = self.places.setdefault(place, []), self.times.setdefault(place, [])
+        self._now += 1
         if (array := numbers_of(value)) is not None and len(had) < _MOST_TIMES:
             had.append(self.table.number_of(array))
+            times.append(self._now)
+            if getattr(value, "stop_gradient", True) is False:
+                self.with_gradient.add(place)
         return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import enum
 import itertools
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.constants import constants_in, is_in
+from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import with_exchanged_weights
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import LONGEST, guarded
@@ -24,7 +26,7 @@ from twinalign.replay.noted_expressions import in_scope
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.running_functions import Ran, nodes_that_ran
 from twinalign.replay.slices import FAR
-from twinalign.replay.small_edits import number_of
+from twinalign.replay.small_edits import expressions, number_of
 from twinalign.replay.statement_edits import statement_edits
 
 _LONGER = 1.0
@@ -79,7 +81,9 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
             continue
         fits = fit(edit)
         if fits is Fit.BROKEN and type(edit) is HelperEdit and not _keeps(edit):
-            breaking.update(map(id, ast.walk(edit.old)))
+            breaking.update(map(id, _made_by(edit.old)))
+        if fits is Fit.VALUES and best.value < fits.value and (other := stopped(edit, fit)) is not None:
+            return answer_of(other, Fit.ALL)
         if fits is Fit.ALL or (fits not in (Fit.BROKEN, Fit.NOTHING) and fits.value > best.value):
             found, best = edit, fits
         if fits is Fit.ALL and not isinstance(edit, Graft):
@@ -88,6 +92,31 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
             now = time.process_time()
             until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
     return answer_of(found, best) if found else {}
+
+
+def stopped(edit: Any, fit: Callable[[Edit], Fit]) -> HelperEdit | None:
+    """The edit that mends values alone with a gradient stopped in what it writes, so that it mends all.
+
+    Values do not tell what the reference detaches elsewhere.
+    """
+    new = getattr(edit, "new", None)
+    if not isinstance(new, ast.expr) or type(edit) not in (HelperEdit, Graft):
+        return None
+    for node in expressions([new]):
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.BinOp)):
+            made = with_nodes(new, {node: ast.Call(ast.Attribute(node, "detach", ast.Load()), [], [])})
+            other = dataclasses.replace(edit, new=ast.fix_missing_locations(ast.copy_location(made, edit.old)))
+            if fit(other) is Fit.ALL:
+                return other
+    return None
+
+
+def _made_by(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of code that its value is made of; not what it gives to layers, whose results may be known."""
+    yield node
+    is_of_layer = isinstance(node, ast.Call) and getattr(getattr(node.func, "value", None), "id", "") == "self"
+    for inner in [] if is_of_layer else ast.iter_child_nodes(node):
+        yield from _made_by(inner)
 
 
 def answer_of(edit: Edit, fits: Fit) -> dict[str, Any]:
@@ -132,6 +161,7 @@ def ordered_edits(
     of_gradients: bool = False,
     delays: Callable[[Code], int] = lambda code: 0,
     ran: Ran | None = None,
+    late: Callable[[HelperEdit], int] = lambda edit: 0,
 ) -> Iterator[Edit]:
     """Edits of functions, the nearest to wrong values, and the likelier, first.
 
@@ -145,6 +175,7 @@ def ordered_edits(
         of_gradients: whether gradients alone are wrong.
         delays: by how many steps farther a function counts as being, but for what is on this side alone.
         ran: what the run has shown; of what did not run, there are no edits.
+        late: tells which edits come behind others, from 1, and last, from 2.
     """
     nodes, reads_as_theirs = nodes_that_ran(codes, ran.lines) if ran is not None else None, _reading_as(theirs)
     is_of_lone_numbers = _between_lone_numbers(codes, theirs)
@@ -158,11 +189,12 @@ def ordered_edits(
             return distance - 2 * FAR * reads_as_theirs(edit) if _stops(edit.new) > _stops(edit.old) else -1
         file, begin, end = edit.lines_of_port[0]
         is_right = any(Path(one).name == file and first <= begin and end <= last for one, first, last in right)
+        later = late(edit) if not is_right and _stops(edit.new) == _stops(edit.old) else 2 * is_right
         unlike = _is_unlike(edit) or _writes_other_attribute(edit)
         likelihood = (rank + (_UNLIKE if unlike else 0)) if lost == 0 else 0
         adds = _adds_number(edit) and (ran is None or not ran.is_whole(edit.code, edit.old))
         likelihood -= 2 * FAR if is_of_lone_numbers(edit) or _exchanges_weights(edit) else 0  # there are few
-        return distance + likelihood + (_ADDING if adds else 0) + (2 * FAR if is_right else 0)
+        return distance + likelihood + (_ADDING if adds else 0) + FAR * later
 
     def of_functions(some: Sequence[Code]) -> list[Edit]:
         found: list[tuple[tuple[float, int], Edit]] = []
@@ -179,9 +211,10 @@ def ordered_edits(
             found.append(((cost(edit, rank, lost) + _AGAIN * again, lost), edit))
             tried[id(edit.old)] += 1
         for code in some:
-            for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes):
+            for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes, theirs):
                 crossed = of_statement.crossed * _CROSSED
-                found.append(((distance_of(code, of_statement.node) + crossed, 0), of_statement))
+                likelihood = -2 * FAR if of_statement.is_as_theirs else 0
+                found.append(((distance_of(code, of_statement.node) + crossed + likelihood, 0), of_statement))
         return [edit for _, edit in sorted(found, key=lambda one: one[0])]
 
     for some in _near_and_far(codes, far, delays):

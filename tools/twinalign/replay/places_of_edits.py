@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,21 +12,29 @@ from types import CodeType
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, line_of
-from twinalign.replay.edits_in_place import fitting_in_place
+from twinalign.replay.edits_in_place import assigned, fitting_in_place
 from twinalign.replay.grafts import Graft, function_at, in_words_of_port
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits
+from twinalign.replay.likeness import spelled_words
 from twinalign.replay.misplaced_arguments import misplaced_arguments
 from twinalign.replay.module_constants import constants_of_modules
 from twinalign.replay.noted_expressions import Place, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
-from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit
+from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit, stopped
 from twinalign.replay.slices import distances
+from twinalign.replay.small_edits import expressions
 from twinalign.replay.value_trials import Found, Like, Other, Trials
 
 _SHARE = 0.4
 """Of the time for a unit, for the place."""
 _LEFT = 0.5
 """Of the time, for what is searched otherwise, at least."""
+_BEYOND = 4
+"""So many steps farther counts what a place is made of that goes wrong itself, as far as values tell."""
+_LIKE_NAMES = 0.6
+"""Share of equal letters of a name and a word that may stand for the same."""
+_OPERATORS = ast.Mult, ast.Div, ast.Add, ast.Sub
+_MOST_PLACES = 4
 _MOST = 12
 """Edits that fit there are tried in the unit as a whole."""
 
@@ -55,8 +64,21 @@ class Unit:
     likely: Iterable[HelperEdit] = ()
 
 
+def trials_of(unit: Unit, values: Mapping[str, Any]) -> Trials | None:
+    """Trials of the unit's places with the reference's `values`; None without these, or where it does not run so."""
+    if not values.get("expressions"):
+        return None
+    visited = Visited(unit.codes)
+    try:
+        noted = noted_in(visited, unit.run)
+    except Exception:  # `TooManyError`, or the user's: what is noted asks tensors for their values
+        return None
+    return Trials(visited, noted, *read_values(values["expressions"]), unit.like)
+
+
 def found_by_values(
     unit: Unit,
+    trials: Trials,
     values: Mapping[str, Any],
     theirs: Sequence[ast.AST],
     grafted: Sequence[Graft],
@@ -66,51 +88,50 @@ def found_by_values(
     """The edit that mends the unit where it goes wrong, its gradients as well if one does, and that place.
 
     Args:
+        trials: of `trials_of`.
         values: of the reference, as `values_of` gives them.
         theirs: the reference's code that does the same.
         grafted: edits that take an expression of the reference's.
         far: of `distances`; what has none is no place.
         seconds: of processor time, for all.
     """
-    if not values.get("expressions"):
-        return None, None
-    visited = Visited(unit.codes)
-    try:
-        noted = noted_in(visited, unit.run)
-    except Exception:  # `TooManyError`, or the user's: what is noted asks tensors for their values
-        return None, None
-    trials = Trials(visited, noted, *read_values(values["expressions"]), unit.like)
 
     def is_wanted(place: Place) -> bool:
         return not far or id(place.node) in far
 
-    found = trials.found(unit.is_right, is_wanted, _SHARE * seconds)
-    if found is None:
-        return None, None
+    began = time.process_time()
+    every = trials.found(unit.is_right, is_wanted, _SHARE * seconds)
+    places = [one for one in every if not one.calls_object]  # which may have been changed before
 
     def forms(place: Place, other: Other) -> Iterator[HelperEdit]:
         code, node = place.code, place.node
-        assert isinstance(node, ast.expr)
         named = next((unit.named[one.__code__] for one in code.functions if one.__code__ in unit.named), {})
         at = other.file, other.line, other.text
         there = function_at(values["functions"], at)
         yield from ranked_edits([code], [*theirs, *([there[0].tree] if there is not None else [])])
         yield from _other_names(place, named)
         for form in in_words_of_port(code, named, values["functions"], at):
-            yield Graft(code, node, ast.copy_location(form, node))
+            yield Graft(code, node, ast.fix_missing_locations(ast.copy_location(assigned(node, form), node)))
         yield from (edit for edit in grafted if edit.code is code)
+        yield from _further_operands(place, other, named)
 
-    fitting = fitting_in_place(found, forms, unit.run, unit.like)
     known: dict[Fit, HelperEdit] = {}
-    for _, edit in zip(range(_MOST), fitting, strict=False):
-        known.setdefault(unit.fit(edit), edit)
-        if Fit.ALL in known:
+    for found, in_pairs in [*((one, False) for one in places[:_MOST_PLACES]), *((one, True) for one in places[:1])]:
+        if time.process_time() - began > seconds:
             break
-    return next(((known[one], one) for one in (Fit.ALL, Fit.UNIT, Fit.VALUES) if one in known), None), found
+        for edit in itertools.islice(fitting_in_place(found, forms, unit.run, unit.like, in_pairs), _MOST):
+            known.setdefault(unit.fit(edit), edit)
+            if Fit.ALL in known:
+                return (known[Fit.ALL], Fit.ALL), found
+    if (found_without := stopped(known.get(Fit.VALUES), unit.fit)) is not None:
+        return (found_without, Fit.ALL), places[0]
+    first = places[0] if places else None
+    return next(((known[one], one) for one in (Fit.UNIT, Fit.VALUES) if one in known), None), first
 
 
 def found_anyhow(
     unit: Unit | None,
+    trials: Callable[[], Trials | None],
     values: Mapping[str, Any],
     theirs: Sequence[ast.AST],
     grafted: Sequence[Graft],
@@ -124,6 +145,7 @@ def found_anyhow(
     Others as for `found_by_values`; without a unit, edits alone are tried, with `fit`.
 
     Args:
+        trials: returns those of `trials_of`.
         edits: returns them, given the distances of the code from what is wrong: the place, if there is one.
     """
     began = time.process_time()
@@ -133,12 +155,16 @@ def found_anyhow(
         named = fitting_edit(likely, fit, _SHARE * seconds)
         if named.get("mends_all"):
             return named
-    edit, place = found_by_values(unit, values, theirs, grafted, far, seconds) if unit is not None else (None, None)
+    edit, place = None, None
+    if unit is not None and (known := trials()) is not None:
+        edit, place = found_by_values(unit, known, values, theirs, grafted, far, seconds)
     if edit is not None:
         return answer_of(*edit)
     left = max(seconds - (time.process_time() - began), _LEFT * seconds)
     if unit is not None and place is not None:  # what is wrong there is made of what is wrong
         far = distances(unit.codes, [(part.code, part.node) for part, _, _ in place.parts], unit.classes)
+        inside = {id(node) for part, _, _ in place.parts for node in ast.walk(part.node)}
+        far = {one: steps + _BEYOND * (place.is_where and one not in inside) for one, steps in far.items()}
         fit = unit.fit
     return fitting_edit(edits(far), fit, left) or told(place)
 
@@ -152,13 +178,24 @@ def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:
                 yield HelperEdit(place.code, node, new)
 
 
+def _further_operands(place: Place, other: Other, named: Values) -> Iterator[HelperEdit]:
+    """Each part with one more operand, called much as something in the reference's place."""
+    words = spelled_words(other.text)
+    scope = {name: value for one in place.code.functions for name, value in one.__globals__.items()}
+    numbers = [name for name, value in scope.items() if isinstance(value, (int, float)) and not name.startswith("_")]
+    alike = [n for n in (*named, *numbers) if difflib.get_close_matches(n.rpartition(".")[2], words, 1, _LIKE_NAMES)]
+    for node, name, operator in itertools.product(expressions([place.node]), alike, _OPERATORS):
+        if ast.unparse(node) != name:
+            new = ast.BinOp(node, operator(), ast.parse(name, mode="eval").body)
+            yield HelperEdit(place.code, node, ast.fix_missing_locations(ast.copy_location(new, node)))
+
+
 def told(found: Found | None) -> dict[str, Any]:
     """What `fitting_edit` returns of an edit, for the place alone.
 
-    Nothing where it goes wrong before, as far as one value tells, and where an object is called, which may have been
-    changed before.
+    Nothing where it goes wrong before, as far as one value tells.
     """
-    if found is None or not (found.is_where or len(found.parts) > 1) or any(map(_calls_object, found.parts)):
+    if found is None or not (found.is_where or len(found.parts) > 1):
         return {}
     ours, theirs = (
         " and ".join(dict.fromkeys(words))
@@ -175,11 +212,3 @@ def told(found: Found | None) -> dict[str, Any]:
         "edit": {"to_do": f"let {ours} be what {theirs}, {verb}"},
         "is_place": True,
     }
-
-
-def _calls_object(part: tuple[Place, Other, Any]) -> bool:
-    """Whether an expression calls what its function was given or has made."""
-    place = part[0]
-    called = [getattr(one.func, "id", "") for one in ast.walk(place.node) if isinstance(one, ast.Call)]
-    own = {one.id for one in ast.walk(place.code.tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    return bool((own | {one.arg for one in place.code.tree.args.args}).intersection(called))

@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from twinalign.replay.aligned_code import Code
+from twinalign.replay.known_arrays import SAME, KnownArrays, fitted, relative_distance, tells
 from twinalign.replay.likeness import ratio, spelled_words, words_of
 from twinalign.replay.noted_expressions import Noted, Place, Visited, numbers_of
 
-_SAME = 1e-6
-"""Relative: two values are one."""
 _NEAREST, _LIKEST = 3, 1
 """So many values of the reference's are tried in a place: those nearest to the port's, and those written alike."""
+_BEFORE = 0.5
+"""Of the time for a place, at least, for those before one that is found."""
+_OFTENER = 2
+"""A place has at most so many times as many values as the reference's: a loop may go on for longer with wrong ones."""
 _MOST_TURNS = 16
 """So many combinations are tried of the items of a tuple."""
-_MOST_AXES = 4
 _MOST_OF_SIZES = 4
-_EVERYWHERE = frozenset((0.0, 1.0, 2.0))
 Like = Callable[[np.ndarray, Any], Any]
 
 
@@ -51,11 +54,13 @@ class Found:
     Attributes:
         parts: each place that takes values, what the reference has there, and its values in the port's layout.
         is_where: whether all that it is made of is right, so that it goes wrong just there.
+        calls_object: whether it calls an object, or a method of one, that its function was given or has made.
     """
 
     place: Place
     parts: Sequence[tuple[Place, Other, Sequence[np.ndarray]]]
     is_where: bool
+    calls_object: bool = False
 
 
 _Offer = tuple[Other, list[np.ndarray]]
@@ -80,10 +85,19 @@ class Trials:
         like: Like,
     ) -> None:
         self._visited, self._noted, self._like = visited, noted, like
+        self._returning: dict[int, bool] = {}
+        self._going_wrong: dict[int, bool] = {}
         self._numbers = {id(place.node): number for number, place in enumerate(visited.places)}
-        ours = _Known(noted.table.arrays)
+        codes = {id(place.code): place.code for place in visited.places}.values()
+        self._parents = {
+            id(child): parent
+            for code in codes
+            for parent in ast.walk(code.tree)
+            for child in ast.iter_child_nodes(parent)
+        }
+        ours = KnownArrays(noted.table.arrays)
         known_ours = {number for number, array in enumerate(arrays) if array in ours}
-        theirs = _Known(arrays)
+        theirs = KnownArrays(arrays)
         self._known = {number for number, array in enumerate(noted.table.arrays) if array in theirs}
         self._others = [
             Other(
@@ -94,31 +108,61 @@ class Trials:
                 not known_ours.issuperset(one["values"]),
             )
             for one in places
-            if _tells([arrays[n] for n in one["values"]])
+            if tells([arrays[n] for n in one["values"]])
         ]
+        self._others.sort(key=lambda other: other.text.isidentifier())  # what is computed tells more than its name
 
-    def found(self, is_right: Callable[[], bool], wanted: Callable[[Place], bool], seconds: float) -> Found | None:
-        """The first place with which all is right, of those that are wanted; `seconds`: of processor time."""
-        until = time.process_time() + seconds
-        every = [(number, self._offered_together(number)) for number in self._absent(wanted)]
-        found: Found | None = None
-        for turn in range(_MOST_TURNS):
-            for at, (number, together) in enumerate(every):
+    def found(self, is_right: Callable[[], bool], wanted: Callable[[Place], bool], seconds: float) -> list[Found]:
+        """Places with each of which all is right, of those that are wanted, the one where it begins first.
+
+        `seconds`: of processor time.
+        """
+        every, until = self._absent(wanted), time.process_time() + seconds
+        offered = functools.cache(self._offered_together)
+
+        def in_turns(places: Sequence[int], turns: Iterable[int]) -> Iterator[tuple[int, dict[int, _Offer]]]:
+            for turn, number in itertools.product(turns, places):
                 if time.process_time() > until:
-                    return found
-                if turn >= len(together):
-                    continue
-                if self._is_right_with({one: offer[1] for one, offer in together[turn].items()}, is_right):
-                    places = self._visited.places
-                    parts = [(places[one], *offer) for one, offer in together[turn].items()]
-                    found = Found(places[number], parts, self._goes_wrong(number))
-                    every = every[:at]  # what is computed before may be where it begins
-                    break
-        return found
+                    return
+                if turn < len(together := offered(number)):
+                    yield number, together[turn]
+
+        def first(tried: Iterable[tuple[int, dict[int, _Offer]]]) -> tuple[int, dict[int, _Offer]] | None:
+            return next((one for one in tried if self._is_right_with(one[1], is_right)), None)
+
+        best = first(in_turns(every, range(_MOST_TURNS)))
+        if best is None:
+            return []
+        until = max(until, time.process_time() + _BEFORE * seconds)
+        # What goes wrong before may be where it begins; where nothing does, as far as one can tell, what is computed
+        # before, the values of which the reference has elsewhere.
+        begins, is_where, mending = self._begins(best[0]), self._goes_wrong(best[0]), [best]
+        for number in [one for one in reversed(every) if one != best[0]]:
+            is_before = not is_where and self._begins(number) <= begins
+            tried = in_turns([number], range(_MOST_TURNS))
+            if is_before or self._begins(number) > begins:
+                other = first(one for one in tried if is_before or self._changes(one[1], begins))
+                mending += [other] if other is not None else []
+        return [self._found(*one) for one in reversed(mending)]
+
+    def _found(self, number: int, together: Mapping[int, _Offer]) -> Found:
+        parts = [(self._visited.places[one], *offer) for one, offer in together.items()]
+        calls_object = any(map(self._calls_object, together))
+        return Found(self._visited.places[number], parts, self._goes_wrong(number), calls_object)
+
+    def _changes(self, together: Mapping[int, _Offer], until: float) -> bool:
+        """Whether places take other values than their own until then."""
+        table = self._noted.table.arrays
+        return any(
+            time < until and relative_distance(table[own].reshape(-1), other.reshape(-1)) > SAME
+            for number, (_, values) in together.items()
+            for own, time, other in zip(self._noted.places[number], self._noted.times[number], values, strict=False)
+        )
 
     def _absent(self, wanted: Callable[[Place], bool]) -> list[int]:
-        """Places whose values the reference lacks, of those with the same values the first, and tuples of such; small
-        whole numbers last: they are sizes and places as a rule."""
+        """Places whose values the reference lacks, of those with the same values the first, and tuples of such: what
+        has such a value first before others; behind them what is used in right values alone, as far as is known, and
+        small whole numbers, which are sizes and places as a rule."""
         found: dict[tuple[int, ...], int] = {}
         for number, values in self._noted.places.items():
             if not wanted(self._visited.places[number]):
@@ -127,7 +171,51 @@ class Trials:
                 found.setdefault(tuple(values), number)
             elif any(not self._known.issuperset(self._noted.places[one]) for one in self._items(number)):
                 found[(-number,)] = number
-        return sorted(found.values(), key=self._is_size)
+
+        def late(number: int) -> tuple[bool, float]:
+            place = self._visited.places[number]
+            return self._is_size(number) or self.is_used_rightly(place.code, place.node), self._begins(number)
+
+        return sorted(found.values(), key=late)
+
+    def is_used_rightly(self, code: Code, node: ast.AST) -> bool:
+        """Whether what a function makes of a part of it has the reference's values, as far as is known."""
+        around = self._parents.get(id(node))
+        while around is not None and id(around) not in self._numbers:
+            around = self._parents.get(id(around))
+        return (around is not None and self._is_right(self._numbers[id(around)])) or self.returns_rightly(code)
+
+    def lateness(self, code: Code, node: ast.AST) -> int:
+        """How late an edit of a part of a function is tried: 2 if that is used rightly, 1 if it is made of what is
+        wrong before, else 0."""
+        if self.is_used_rightly(code, node):
+            return 2
+        while id(node) in self._parents and not self._noted.places.get(self._numbers.get(id(node), -1)):
+            node = self._parents[id(node)]
+        number = self._numbers.get(id(node), -1)
+        return int(bool(self._noted.places.get(number)) and not self._is_right(number) and not self._goes_wrong(number))
+
+    def returns_rightly(self, code: Code) -> bool:
+        """Whether a function returns the reference's values, which no gradient flows through, and changes nothing."""
+        if id(code) not in self._returning:
+            returned = [one.value for one in code.nodes if isinstance(one, ast.Return) and one.value is not None]
+            numbers = [self._numbers.get(id(one), -1) for one in returned]
+            is_value = bool(numbers) and self._noted.with_gradient.isdisjoint(numbers) and not _has_effects(code)
+            self._returning[id(code)] = is_value and all(map(self._is_right, numbers))
+        return self._returning[id(code)]
+
+    def _is_right(self, number: int) -> bool:
+        """Whether the reference has the values of a place, and they are not such as anything has by chance."""
+        if not (values := self._noted.places.get(number)):
+            items = self._items(number) if number >= 0 else []
+            return bool(items) and all(map(self._is_right, items))
+        return self._known.issuperset(values) and tells([self._noted.table.arrays[one] for one in values])
+
+    def _begins(self, number: int) -> float:
+        """When a place has its first value that the reference lacks: in a loop, what is wrong makes all wrong."""
+        times = zip(self._noted.places[number], self._noted.times[number], strict=True)
+        absent = (time for value, time in times if value not in self._known)
+        return next(absent, min(map(self._begins, self._items(number)), default=math.inf))
 
     def _is_size(self, number: int) -> bool:
         arrays, values = self._noted.table.arrays, self._noted.places[number]
@@ -142,48 +230,88 @@ class Trials:
         return [one for item in items if self._noted.places.get(one := self._numbers.get(id(item), -1))]
 
     def _offered_together(self, number: int) -> list[dict[int, _Offer]]:
-        """What a place, or several items of a tuple at once, may take."""
+        """What a place may take, alone and with those where the same is written, or several items of a tuple."""
         if self._noted.places[number]:
-            return [{number: offer} for offer in self._offered(number)]
+            alone = [{number: offer} for offer in self._offered(number)]
+            twins = self._twins(number)
+            return [both for one in alone for both in (one, *([dict.fromkeys(twins, one[number])] if twins else ()))]
         items = self._items(number)
         choices = [[None, *self._offered(one)] for one in items]
         every = itertools.islice(itertools.product(*choices), _MOST_TURNS * _MOST_TURNS)
         made = [{one: offer for one, offer in zip(items, choice, strict=True) if offer is not None} for choice in every]
         return [one for one in made if len(one) > 1][:_MOST_TURNS]
 
-    def _is_right_with(self, values: Mapping[int, Sequence[np.ndarray]], is_right: Callable[[], bool]) -> bool:
-        with self._visited.by(Exchanged(values, self._like)):
+    def _twins(self, number: int) -> list[int]:
+        """A place and those of its function where the same is computed again, of the same values; none if it is one."""
+        place, values = self._visited.places[number], self._noted.places[number]
+        if not isinstance(place.node, (ast.Call, ast.BinOp)):
+            return []
+        alike = (one for one, other in self._noted.places.items() if other == values)
+        written = ast.dump(place.node)
+        twins = [
+            one
+            for one in alike
+            if (at := self._visited.places[one]).code is place.code and ast.dump(at.node) == written
+        ]
+        return twins if len(twins) > 1 else []
+
+    def _is_right_with(self, together: Mapping[int, _Offer], is_right: Callable[[], bool]) -> bool:
+        values = {number: made for number, (_, made) in together.items()}
+        exchanged = Exchanged(values, self._like)
+        with self._visited.by(exchanged):
             try:
-                return is_right()
+                # A loop that goes on for longer with wrong values ends with right ones as the reference's does.
+                return is_right() and all(
+                    len(made) >= len(self._noted.places[number]) or exchanged.times[number] <= len(made)
+                    for number, (_, made) in together.items()
+                )
             except Exception:  # the user's code may not take these
                 return False
 
     def _goes_wrong(self, number: int) -> bool:
-        """Whether the reference has the values of all names in an expression."""
+        """Whether the reference has the values of all names in an expression, until it lacks the expression's."""
+        if number in self._going_wrong:
+            return self._going_wrong[number]
         inside = {id(one) for one in ast.walk(self._visited.places[number].node)}
-        return all(
-            self._known.issuperset(values)
+        begins = self._begins(number)
+        self._going_wrong[number] = all(
+            self._known.issuperset(values) or self._begins(other) > begins
             for other, values in self._noted.places.items()
             if isinstance(node := self._visited.places[other].node, (ast.Name, ast.Attribute)) and id(node) in inside
         )
+        return self._going_wrong[number]
+
+    def _calls_object(self, number: int) -> bool:
+        """Whether an expression calls what its function was given or has made, or a method of it, but for values."""
+        place = self._visited.places[number]
+        names = [one for one in place.code.nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+        own = {one.id for one in names} | {one.arg for one in place.code.tree.args.args} - {"self"}
+        for call in (one for one in ast.walk(place.node) if isinstance(one, ast.Call)):
+            holder = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+            root: ast.AST = holder
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if getattr(root, "id", "") in own and not self._noted.places.get(self._numbers.get(id(holder), -1)):
+                return True
+        return False
 
     def _offered(self, number: int) -> list[_Offer]:
         """The reference's values that a place may take, the likeliest first."""
         ours = [self._noted.table.arrays[one] for one in self._noted.places[number]]
-        words = words_of(self._visited.places[number].node)
+        words = _words_of_value(self._visited.places[number].node)
         near: list[tuple[bool, float, float, Other, list[np.ndarray]]] = []
         seen = set[tuple[int, ...]]()
         for other in self._others:
             key = tuple(map(id, other.values[: len(ours)]))
-            if len(other.values) < len(ours) or key in seen:
+            if len(other.values) * _OFTENER < len(ours) or key in seen:
                 continue
             seen.add(key)
-            if (fitted := _fitted(ours, other.values)) is not None and 0.0 < fitted[0] < math.inf:
-                near.append((not other.is_absent, -_equal(ours, fitted[1]), fitted[0], other, fitted[1]))
+            if (made := fitted(ours, other.values)) is not None and 0.0 < made[0] < math.inf:
+                near.append((not other.is_absent, -made[1], made[0], other, made[2]))
         near.sort(key=lambda one: one[:3])
-        alike = sorted(near, key=lambda one: -ratio(words, spelled_words(one[3].text), 0.0))
+        alike = sorted(near, key=lambda one: -_alike(words, spelled_words(one[3].text)))
         if all(array.size == 1 for array in ours):  # how near one number is to another says little
-            chosen = [*alike[:_NEAREST], *near[:_LIKEST]]
+            chosen = [one for both in zip(alike[:_NEAREST], near[:_NEAREST], strict=False) for one in both]
         else:
             chosen = [*near[:_NEAREST], *alike[:_LIKEST]]
         return list({id(one[3]): one[3:] for one in chosen}.values())
@@ -194,13 +322,14 @@ class Exchanged:
     `Backend.to_tensor_like`."""
 
     def __init__(self, values: Mapping[int, Sequence[np.ndarray]], like: Like) -> None:
-        self._values, self._times, self._like = values, Counter[int](), like
+        self._values, self._like = values, like
+        self.times = Counter[int]()
 
     def __call__(self, place: int, value: Any) -> Any:
         if (values := self._values.get(place)) is None:
             return value
-        self._times[place] += 1
-        array = values[(self._times[place] - 1) % len(values)]
+        self.times[place] += 1
+        array = values[(self.times[place] - 1) % len(values)]
         ours = numbers_of(value)
         return as_value(array, value, self._like) if ours is not None and ours.size == array.size else value
 
@@ -216,92 +345,17 @@ def as_value(array: np.ndarray, value: Any, like: Like) -> Any:
     return like(array, value)
 
 
-class _Known:
-    """Arrays, found again in whatever order of their axes."""
-
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        of_size: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-        for array in arrays:
-            of_size.setdefault(array.size, []).append((_facts(array), array))
-        ordered = ((size, sorted(some, key=_size_of)) for size, some in of_size.items())
-        self._of_size = {size: (np.stack([facts for facts, _ in some]), some) for size, some in ordered}
-
-    def __contains__(self, wanted: np.ndarray) -> bool:
-        if wanted.size not in self._of_size:
-            return False
-        own, (facts, known) = _facts(wanted), self._of_size[wanted.size]
-        sizes, margin = facts[:, -1], 2 * _SAME * own[-1]
-        first = int(np.searchsorted(sizes, own[-1] - margin, "left"))
-        last = int(np.searchsorted(sizes, own[-1] + margin, "right"))
-        alike = np.abs(facts[first:last] - own).max(1) <= _SAME * np.maximum(facts[first:last, -1], own[-1])
-        return any(
-            _distance(wanted, one) <= _SAME
-            for at in np.flatnonzero(alike)
-            for one in _layouts(known[first + at][1], wanted.shape, False)
-        )
+def _words_of_value(node: ast.AST) -> list[str]:
+    """The words of an expression, or of what a statement changes a name to."""
+    return words_of(ast.BinOp(node.target, node.op, node.value) if isinstance(node, ast.AugAssign) else node)
 
 
-def _size_of(known: tuple[np.ndarray, np.ndarray]) -> float:
-    return float(known[0][-1])
+def _alike(words: Sequence[str], others: Sequence[str]) -> float:
+    """How alike two expressions are by their words, of which the second may have many more."""
+    return ratio(words, others) + (Counter(words) & Counter(others)).total() / max(len(words), 1)
 
 
-def _facts(array: np.ndarray) -> np.ndarray:
-    """What does not depend on the order: mean, least and greatest value, root of the mean square."""
-    values = np.where(np.isfinite(array), array, 0.0).astype(np.float64)
-    return np.array([values.mean(), values.min(), values.max(), float(np.sqrt(np.mean(values**2)))])
-
-
-def _fitted(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> tuple[float, list[np.ndarray]] | None:
-    """How far the reference's values are from the port's, in the layout in which they are nearest, and these values;
-    None if they have other sizes."""
-    pairs = list(zip(ours, theirs, strict=False))
-    if any(one.size != other.size for one, other in pairs):
-        return None
-    choices = [list(_layouts(other, one.shape, True)) for one, other in pairs]
-    if not all(choices):
-        return None
-    if len({len(one) for one in choices}) > 1:
-        choices = [one[:1] for one in choices]
-    every = [
-        (sum(_distance(one, other) for one, other in zip(ours, made, strict=True)) / len(made), made)
-        for made in (list(one) for one in zip(*choices, strict=True))
-    ]
-    return min(every, key=lambda one: one[0])
-
-
-def _layouts(array: np.ndarray, shape: Sequence[int], must_fit: bool) -> Iterator[np.ndarray]:
-    """An array in another shape of its size, and with its axes in another order; `must_fit`: only in that shape."""
-    yield array.reshape(shape)
-    axes = range(array.ndim if 1 < array.ndim <= _MOST_AXES else 0)
-    for order in itertools.islice(itertools.permutations(axes), 1, None):
-        made = array.transpose(order)
-        if not must_fit or made.shape == tuple(shape):
-            yield made.reshape(shape)
-
-
-def _tells(values: Sequence[np.ndarray]) -> bool:
-    """Whether values are more than one small whole number, which any factor or size may be by chance."""
-    return any(array.size > 1 or abs(array.item()) not in _EVERYWHERE for array in values)
-
-
-def _equal(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-    """Share of equal elements, of all values."""
-    return float(
-        np.mean(
-            [
-                np.mean(np.abs(one - other) <= _SAME * np.abs(other).max(initial=0.0))
-                for one, other in zip(ours, theirs, strict=True)
-            ]
-        )
-    )
-
-
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Relative, of values in the same shape."""
-    left, right = (np.asarray(array, np.float64) for array in (one, other))
-    if not np.array_equal(np.isfinite(left), np.isfinite(right)):
-        return math.inf
-    left, right = (np.where(np.isfinite(array), array, 0.0) for array in (left, right))
-    size = float(np.abs(right).max(initial=0.0))
-    apart = float(np.abs(left - right).max(initial=0.0))
-    return apart / size if size else (0.0 if not apart else math.inf)
+def _has_effects(code: Code) -> bool:
+    """Whether a function changes more than its own names."""
+    stored = (one for one in code.nodes if isinstance(getattr(one, "ctx", None), ast.Store))
+    return any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in stored)

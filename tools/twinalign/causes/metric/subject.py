@@ -1,6 +1,7 @@
 """The reference's metric under examination: what it is given, what it does and what it returns, changed."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,13 +64,17 @@ class MetricSubject(Component):
         self._weights = weights
         self._results = KeptResults(self.backend)
 
-    def run(self) -> Numbers:
+    def run(self, whole: bool = True) -> Numbers:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.backend.default_dtype("float64"))
             stack.enter_context(self.backend.no_grad())
             if self.handle is not None:
                 stack.enter_context(rewriting().intercepting(None, self.handle))
-            return self._evaluations() if self.outputs is None else self.finish(self._measured())
+            if self.outputs is not None:
+                return self.finish(self._measured())
+            return self._evaluations() if whole else self.finish(self._evaluated(None))
+
+    once = functools.partialmethod(run, whole=False)
 
     def _measured(self) -> Numbers:
         found = self._of_rows(*[np.arange(len(self.labels))] * 2)

@@ -191,11 +191,7 @@ train_cause = functools.partial(cause, "train", TrainingSubject)
 
 
 def explain_training(
-    worker: Any,
-    weights: Mapping[str, Any],
-    reference: str,
-    port: str,
-    facts: Mapping[str, Any],
+    worker: Any, weights: Mapping[str, Any], reference: str, port: str, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Why the port's curves differ from the reference's, from files of `record_curves`.
 
