@@ -234,7 +234,7 @@ def _hardsigmoid(x: Any, slope: float = 0.1666667, offset: float = 0.5) -> Any:
 
 
 def _smooth_l1(input: Any, label: Any, reduction: str = "mean", delta: float = 1.0, is_huber: bool = True) -> Any:
-    lost = functional.huber_loss(input, label, reduction=reduction, delta=_in_float32(delta))
+    lost = functional.huber_loss(input, label, reduction=reduction, delta=delta)
     return lost if is_huber else lost / delta
 
 
