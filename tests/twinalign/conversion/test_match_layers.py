@@ -698,10 +698,7 @@ class ChannelsFirstNorm(n.Module):
         self.gamma, self.beta = n.Parameter(torch.ones(width)), n.Parameter(torch.zeros(width))
 
     def forward(self, x):
-        return F_torch.layer_norm(x.transpose(1, 2), (len(self.gamma),), self.gamma, self.beta).transpose(1, 2)
-
-
-F_torch = torch.nn.functional
+        return n.functional.layer_norm(x.transpose(1, 2), (len(self.gamma),), self.gamma, self.beta).transpose(1, 2)
 
 
 def test_a_batch_norm_with_fixed_statistics_meets_buffers(tmp_path):

@@ -79,7 +79,7 @@ def probe_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, A
 
 
 def _probe_fixed_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, Any] | None:
-    if type(layer).__module__.startswith(_FRAMEWORK_MODULES) or any(child is not None for child in children.values()):
+    if not _is_own_leaf(layer, children):
         return None
     held = {name: value for name, value in (*layer._parameters.items(), *layer._buffers.items()) if value is not None}
     vectors = {name: value for name, value in held.items() if math.prod(value.shape) > 1}
@@ -105,6 +105,11 @@ def _probe_fixed_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict
 
 def _own_parameters(layer: Any, children: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a leaf layer of a class that neither framework ships; of others none."""
-    if type(layer).__module__.startswith(_FRAMEWORK_MODULES) or any(child is not None for child in children.values()):
+    if not _is_own_leaf(layer, children):
         return {}
     return {name: value for name, value in layer._parameters.items() if value is not None}
+
+
+def _is_own_leaf(layer: Any, children: Mapping[str, Any]) -> bool:
+    of_framework = type(layer).__module__.startswith(_FRAMEWORK_MODULES)
+    return not of_framework and all(child is None for child in children.values())

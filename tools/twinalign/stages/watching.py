@@ -141,6 +141,8 @@ class _Watch:
         self._had_mode = False
         """Whether anything of the model has been in training mode."""
         self._trained: dict[str, Any] = {}
+        own = backend.named_parameters(model)
+        self._buffers_there = {key: own[key] for key in own.keys() & names.buffers_there}
         self._pairs: list[tuple[Any, Any]] = []
         parameters = backend.named_parameters(model).values()
         self._is_float64 = any(backend.dtype_name(one) == "float64" for one in parameters)
@@ -302,9 +304,7 @@ class _Watch:
         self._steps += 1
         self.swaps.after_step(optimizer, self._steps)
         self._see_norms(WEIGHT_NORM, self._trained)
-        parameters = self._backend.named_parameters(self._model) if self._names.buffers_there else {}
-        fixed = {key: parameters[key] for key in parameters.keys() & self._names.buffers_there}
-        self._see_norms(BUFFER_NORM, self._backend.floating_buffers(self._model) | fixed)
+        self._see_norms(BUFFER_NORM, self._backend.floating_buffers(self._model) | self._buffers_there)
         if self._pairs:
             self._see(EMA_DISTANCE, self._backend.distance(self._pairs))
         now = time.perf_counter()
