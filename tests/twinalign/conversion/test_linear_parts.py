@@ -166,3 +166,46 @@ def test_a_packed_layer_as_large_as_a_whole_one_of_the_other_side(tmp_path):
         TOKENS,
     )
     np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+
+
+class TorchField(n.Module):
+    """Two heads on one trunk: one number, whose Linear has one row, and features as wide as the trunk's layers."""
+
+    def __init__(self, third):
+        super().__init__()
+        self.trunk, self.deep = n.Linear(WIDTH, WIDTH), n.Linear(WIDTH, WIDTH)
+        self.density, self.feature = n.Linear(WIDTH, 1), n.Linear(WIDTH, WIDTH)
+        self.third = n.Linear(WIDTH, third) if third else None
+        self.last = n.Linear(WIDTH, 2)
+
+    def forward(self, x):
+        x = self.deep(self.trunk(x).relu()).relu()
+        more = self.third(x).sum(-1, keepdim=True) if self.third is not None else 0.0
+        return self.last(self.feature(x).tanh()) * self.density(x).sigmoid() + more
+
+
+class PaddleField(p.Layer):
+    """The same with one Linear for all heads."""
+
+    def __init__(self, third):
+        super().__init__()
+        self.enter, self.inner = p.Linear(WIDTH, WIDTH), p.Linear(WIDTH, WIDTH)
+        self.heads, self.leave = p.Linear(WIDTH, 1 + WIDTH + third), p.Linear(WIDTH, 2)
+
+    def forward(self, x):
+        x = F.relu(self.inner(F.relu(self.enter(x))))
+        both = self.heads(x)
+        density, feature, third = both[..., :1], both[..., 1 : 1 + WIDTH], both[..., 1 + WIDTH :]
+        return self.leave(feature.tanh()) * F.sigmoid(density) + third.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("third", [0, 5])
+def test_heads_of_other_widths_in_one_linear(tmp_path, third):
+    found, (mine, other) = matched(
+        tmp_path,
+        lambda: n.ModuleList([TorchField(third)])[0],
+        lambda: PaddleField(third),
+        TOKENS,
+    )
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+    assert not any(found.alone)

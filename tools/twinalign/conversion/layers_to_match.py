@@ -94,7 +94,7 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
             for part in stored:
                 for slot in part.slots:
                     if slot.fill is None:
-                        shape = (math.prod(slot.shape),) if part.flexible else tuple(n for n in slot.shape if n != 1)
+                        shape = (math.prod(slot.shape),) if part.flexible else without_ones(slot.shape)
                         shapes.setdefault(slot.name, shape)
             signature = ("linear" if _is_pointwise(kind, stored) else kind, tuple(sorted(shapes.items())))
             found.append(Matchable(layer.path, layer.path, kind, signature, tuple(stored), bool(by_hand)))
@@ -110,6 +110,11 @@ def _added(layer: Layer, kind: str, stored: Sequence[Stored]) -> list[Stored]:
     own = kind in ("linear", "convolution", "embedding") and not layer.class_name.startswith(("torch.", "paddle."))
     added = [part for part in stored if part.slots[0].name not in ("weight", "bias")]
     return added if own and len(added) < len(stored) else []
+
+
+def without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape as signatures have it, whichever side has axes of one element."""
+    return tuple(size for size in shape if size != 1)
 
 
 def _of_tensor(shape: tuple[int, ...]) -> Signature:

@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from twinalign.conversion.layers_to_match import Matchable, Part, Signature
+from twinalign.conversion.layers_to_match import Matchable, Part, Signature, without_ones
 from twinalign.conversion.storage import Slot, Stored
 
 ATTENTION = "multi-head attention"
 _MAXIMUM_WAYS = 100_000
+_OF_OTHER_SIZES = 2, 3
 _ROLES = ("q", "k", "v", "out")
 Rows = Mapping[str, Sequence[int]]
 """Name of a matchable → how many outputs each of its parts has; attention is split by its slots."""
@@ -33,7 +34,7 @@ def _best_rows(sides: Sequence[Sequence[Matchable]]) -> list[dict[Signature, Seq
     of those the one that splits the fewest that have one of their own name, and then the fewest.
     """
     whole = [Counter(u.signature for u in side if not u.part and _matrix_of(u.signature)[0]) for side in sides]
-    every = [Counter(u.signature for u in side) for side in sides]
+    every = [Counter(u.signature for u in reversed(side)) for side in sides]
     choices = [
         (number, signature, rows)
         for number in (0, 1)
@@ -82,20 +83,32 @@ def _surplus(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[Matc
 
 def _matrix_of(signature: Signature) -> tuple[int, int]:
     """Outputs and inputs of a Linear; zeros for anything else."""
-    weight = dict(signature[1]).get("weight", ())
-    return (weight[0], weight[1]) if signature[0] == "linear" and len(weight) == 2 else (0, 0)
+    shapes = dict(signature[1])
+    weight = shapes.get("weight", ())
+    if signature[0] != "linear" or not 1 <= len(weight) <= 2:
+        return 0, 0
+    if len(weight) == 2:
+        return weight[0], weight[1]
+    return (1, weight[0]) if shapes.get("bias", ()) == () else (weight[0], 1)  # signatures have no axes of one
 
 
 def _part_signature(signature: Signature, count: int) -> Signature:
-    return signature[0], tuple((name, (count, *shape[1:])) for name, shape in signature[1])
+    return signature[0], tuple((name, without_ones((count, *shape[1:]))) for name, shape in signature[1])
 
 
 def _ways_to_split(signature: Signature, others: Mapping[Signature, int]) -> list[tuple[int, ...]]:
-    """Into equal parts, or queries and two smaller parts of keys and values, each of a size that the other side has."""
+    """Into equal parts, or queries and two smaller parts of keys and values, each of a size that the other side has; or
+    into a few of other sizes, in the order in which the other side has the last ones: earlier ones may be others.
+
+    `others`: signatures of the other side, the last first.
+    """
     outputs, inputs = _matrix_of(signature)
-    sizes = {_matrix_of(other)[0] for other in others if _matrix_of(other)[1] == inputs}
+    matrices = (_matrix_of(other) for other in reversed(list(others)))
+    sizes = dict.fromkeys(rows for rows, columns in matrices if columns == inputs)
     ways = {(size,) * (outputs // size) for size in sizes if 0 < size < outputs and outputs % size == 0}
     ways |= {(outputs - 2 * size, size, size) for size in sizes if 0 < size < outputs - 2 * size}
+    several = (some for count in _OF_OTHER_SIZES for some in itertools.combinations(sizes, count))
+    ways |= {some for some in several if sum(some) == outputs}
     return sorted(ways)
 
 
@@ -136,5 +149,5 @@ def _part(
         dataclasses.replace(part, slots=(dataclasses.replace(part.slots[number], name=called),))
         for part, number, called in stored
     )
-    signature = ("linear", tuple(sorted((p.slots[0].name, p.slots[0].shape) for p in own)))
+    signature = ("linear", tuple(sorted((p.slots[0].name, without_ones(p.slots[0].shape)) for p in own)))
     return Matchable(name, path, "linear", signature, own, part=Part(slots, given))
