@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 
 import pytest
@@ -64,3 +65,9 @@ def test_a_loader_that_is_left_is_ended_and_others_work_behind_it() -> None:
         leave()
     assert multiprocessing.active_children() == []
     assert sum(len(batch) for batch in loader) == 64
+
+
+def test_what_ends_the_process_is_an_error_like_others() -> None:
+    """As a parser of arguments does that is given what it does not know."""
+    with pytest.raises(RuntimeError, match=r"^the code ends its process with 2$"), guarded(5.0):
+        sys.exit(2)

@@ -30,8 +30,9 @@ _MOST_PROCESSES = 16
 def guarded(seconds: float = _SECONDS, more_bytes: int = _BYTES) -> Iterator[None]:
     """Inside the block more processor time than this raises TimeoutError, and more memory MemoryError.
 
-    So does waiting much longer than that, and BlockingIOError what starts more than a few processes. What is changed in
-    containers of the user's modules is undone at its end, and processes that are left are killed.
+    So does waiting much longer than that, and BlockingIOError what starts more than a few processes, and RuntimeError
+    what ends the process. What is changed in containers of the user's modules is undone at its end, and processes that
+    are left are killed.
     """
 
     def stop(*given: Any) -> None:
@@ -51,6 +52,8 @@ def guarded(seconds: float = _SECONDS, more_bytes: int = _BYTES) -> Iterator[Non
             stack.enter_context(_few_processes())
             stack.enter_context(containers_kept())
             yield
+    except SystemExit as error:  # as of a parser of arguments that is given others
+        raise RuntimeError(f"the code ends its process with {error.code!r}") from error
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from twinalign.case.loading import kept_modules
 from twinalign.files.reader import read_arrays
 from twinalign.patching import replaced
 from twinalign.recorder.constant_buffers import differ
 from twinalign.replay.edits_of_component import Component
 from twinalign.replay.noted_expressions import values_of
+from twinalign.replay.rebuilt_code import editing_port
 
 
 def values_in_construction(worker: Any, path: str, stage: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def constants_mended(
         theirs, seconds: as for `Component.mended`.
     """
     right = {key.rpartition(".")[2]: array for key, array in read_arrays(Path(reference)).items() if key in keys}
-    with kept_modules():
+    with editing_port():
         build = _builder(worker, stage, layer)
 
     def wrong() -> Set[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
+from twinalign.case.loading import kept_modules
 from twinalign.replay.aligned_code import Code, Place
 
 _RUNNING: dict[Any, list[tuple[Any, Any]]] = {}
@@ -26,6 +27,16 @@ def running(function: Any, made: Any) -> Iterator[None]:
         function.__code__, function.__defaults__ = layers[-1]
         if len(layers) == 1:
             del _RUNNING[function]
+
+
+@contextlib.contextmanager
+def editing_port() -> Iterator[None]:
+    """Inside the block functions of the port may be edited: what that changes in modules is undone at its end, and an
+    index beyond a tensor, which may end paddle's process, raises."""
+    from twinalign.backends.paddle.port_only.indices import checked_indices
+
+    with kept_modules(), checked_indices():
+        yield
 
 
 def _code(function: Any) -> tuple[Any, Any]:
