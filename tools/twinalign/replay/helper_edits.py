@@ -18,6 +18,7 @@ import numpy as np
 from twinalign.replay.aligned_code import Code, last_part, line_of
 from twinalign.replay.assignment_edits import assignment_edits, repeated_edits, sibling_edits
 from twinalign.replay.code_text import AS_WRITTEN, shortened, shortened_both
+from twinalign.replay.counted_elements import counted_elements
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
@@ -252,7 +253,8 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
     nodes = [node for part in theirs for node in ast.walk(part)]
     plain = plain_edits(parts, nodes, ast.walk(code.tree))
     yield from (BothEdits(code, *one, HelperEdit(code, *other)) for one, other in repeated_edits(code.tree))
-    edits = itertools.chain(*lacking, assignment_edits(code.tree), sibling_edits(code.tree), plain)
+    others = assignment_edits(code.tree), sibling_edits(code.tree), counted_elements(parts)
+    edits = itertools.chain(*lacking, *others, plain)
     yield from (HelperEdit(code, *edit) for edit in edits)
 
 

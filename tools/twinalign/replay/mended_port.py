@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.case.loading import kept_modules
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.case_run import CaseRun, KeptState
 from twinalign.replay.code_lines import Function
+from twinalign.replay.distances_in_units import classes_of_layers, distances_in
 from twinalign.replay.drawn_unit import ROUNDING, Draw, allowed, children_of
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs, passed
@@ -35,7 +35,6 @@ from twinalign.replay.judged_before import StandIns, with_those_around
 from twinalign.replay.kept_edits import keep_edit
 from twinalign.replay.layer_calls import FORWARD, LOSS
 from twinalign.replay.misplaced_arguments import other_arguments
-from twinalign.replay.nested_tensors import key_of
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import Fit, edited, in_turn, ordered_edits, parsed_at
 from twinalign.replay.other_layers import OtherLayer, calls_of_other_layers
@@ -43,12 +42,15 @@ from twinalign.replay.places_of_edits import Unit, found_anyhow, trials_of
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward
 from twinalign.replay.port_passes import JUDGED, Forcing
+from twinalign.replay.rebuilt_code import editing_port
 from twinalign.replay.running_functions import Ran, codes_running, functions_of
-from twinalign.replay.slices import kept_parts, lines_of, named_parts, outermost, shared_distances, wrong_parts
+from twinalign.replay.slices import kept_parts, lines_of, shared_distances
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.replay.statement_pairs import statement_edits_by_pairs
 from twinalign.verdict.array_difference import difference
 
+NOT_ON_DRAW = {"not_on_draw": True}
+"""Answered where a unit runs on the case's inputs, and not on the others that were asked for."""
 _LATER = 2
 """So many steps farther count functions that build the model."""
 _OF_MODEL = "_model", "_untouched", "_attributes"
@@ -79,8 +81,7 @@ def port_mended(
             takes them, and `gradients`: an `.npz` file with those of its parameters, or an empty text.
         phase: `forward`, or `backward` where gradients alone differ, or `state` where buffers do.
         pairs: path in the port, ordinal, partner's number.
-        theirs: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values`, as
-            `values_of` has them.
+        theirs: of the reference, `code`, `[file, first line, last line]` of each function, and `values` of `values_of`.
         inside: between which lines the unit's values go wrong, as `reference_confirm` has it.
         is_alone: whether nothing else of the port is wrong, so that the whole has to be right with the edit.
         right: `[file, first line, last line]` of the port's lines that do what the reference's do.
@@ -88,10 +89,13 @@ def port_mended(
 
     Returns:
         `text`, `lines_of_port` and `edit` of the edit; without one `near`, lines of what the wrong values are made of.
+        `NOT_ON_DRAW` if it runs on the first draw alone.
     """
-    with kept_modules():  # whose functions are edited
+    with editing_port():
         try:
             unit = _Unit(worker, stage, weights, number, names, draws, pairs, phase, is_alone)
+        except _NotOnDrawError:
+            return NOT_ON_DRAW
         except Exception:  # a user's code may not run once more, or runs otherwise
             return {}
         return keep_edit(worker, _searched(unit, theirs, inside, right, phase == "backward", seconds))
@@ -119,13 +123,17 @@ def _searched(
         return itertools.chain(pairs, unit.of_other_layers(codes), filter(unit.makes_no_layer, found))
 
     placed = unit.placed(codes, far, pairs)
-    trials = functools.partial(trials_of, placed, values) if placed else lambda: None
+    trials = functools.cache(functools.partial(trials_of, placed, values)) if placed else lambda: None
     found = found_anyhow(placed, trials, values, trees, grafted, far, edits, unit.fit, seconds)
     return found or {"near": lines_of(codes, far)}
 
 
 class _NotRepeatedError(Exception):
     """The unit does not run again as it ran before."""
+
+
+class _NotOnDrawError(Exception):
+    """The unit runs on its inputs, and not on others."""
 
 
 class _Unit:
@@ -155,7 +163,14 @@ class _Unit:
         self._state = KeptState(run.backend)
         self._state.keep(run.backend.state_tensors(run.model))
         self._functions: dict[CodeType, Function] = {}
-        self._draws = [self._begun(dataclasses.replace(run, draw=one["draw"]), one, pairs) for one in draws]
+        self._draws: list[Draw] = []
+        for one in draws:
+            try:
+                self._draws.append(self._begun(dataclasses.replace(run, draw=one["draw"]), one, pairs))
+            except Exception as error:
+                if not self._draws:
+                    raise
+                raise _NotOnDrawError from error
         first = self._draws[0]
         if first.gradient <= ROUNDING if phase == "backward" else not first.wrong:
             raise _NotRepeatedError
@@ -192,30 +207,14 @@ class _Unit:
 
     def distances(self, codes: Sequence[Code], lines: Collection[tuple[str, int]]) -> dict[int, int]:
         """How far each part of its functions is from what is wrong, `lines` included."""
-        wrong, unit = self._draws[0].wrong, self._unit
-        given = {child.path for child in unit.children for name in wrong if name.startswith(f"input.{child.label}.")}
-        returns = not given
-        classes = self._classes()
-        own = [f"{type(unit.layer).__name__}.forward"] if unit.layer is not None else outermost(codes, classes)
-        named = {next((part for part in reversed(path.split(".")) if not part.isdigit()), "") for path in given}
         if self._phase == "state":
             layers = [layer for _, layer in self._worker.backend.named_layers(self._draws[0].run.model)]
             kept = {name for layer in layers for name in self._worker.backend.own_buffers(layer)}
-            return shared_distances(codes, [list(kept_parts(codes, kept))], classes)
-        keys = [key_of(unit.call.places, name) for name in wrong] if returns else [""]
-        if keys and all(keys):  # each is made of something else
-            beside = list(wrong_parts(codes, (), (), lines))
-            return shared_distances(codes, [[*named_parts(codes, {key}), *beside] for key in keys], classes)
-        return shared_distances(codes, [list(wrong_parts(codes, named, own if returns else [], lines))], classes)
+            return shared_distances(codes, [list(kept_parts(codes, kept))], self._classes())
+        return distances_in(self._unit, self._draws[0].wrong, codes, lines, self._classes())
 
     def _classes(self) -> dict[str, set[str]]:
-        """Attribute → names of the classes of the layers in it."""
-        found: dict[str, set[str]] = {}
-        layer = self._unit.layer
-        for path, inner in self._worker.backend.named_layers(layer) if layer is not None else ():
-            for part in path.split("."):
-                found.setdefault(part, set()).add(type(inner).__name__)
-        return found
+        return classes_of_layers(self._worker.backend, self._unit.layer)
 
     def placed(self, codes: Sequence[Code], far: Mapping[int, int], pairs: Iterable[HelperEdit]) -> Unit | None:
         """The unit as `found_by_values` takes it; None where it is not wrong in its values."""
@@ -325,8 +324,9 @@ class _Unit:
         state = {f"state.{name}": array for name, array in forcing.state_after.items()}
         apart = self._all_apart(draw, right | state)
         draw.whole = max((apart[name] for name in right), default=0.0)
+        state = {name: array for name, array in state.items() if name in draw.returned}  # no count of batches, say
         if self._phase == "state":
-            draw.wrong = {name: one for name, one in apart.items() if one > ROUNDING}
+            draw.wrong = {name: apart[name] for name in right | state if apart[name] > ROUNDING}
         draw.right |= {name: array for name, array in state.items() if apart[name] <= ROUNDING or draw.wrong.get(name)}
         draw.gradient = self._gradient_apart(draw) if draw.gradients else math.inf
         return draw

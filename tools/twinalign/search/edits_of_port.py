@@ -19,7 +19,7 @@ from twinalign.replay.layers import (
     reference_values,
 )
 from twinalign.replay.mended_constants import constants_mended, values_in_construction
-from twinalign.replay.mended_port import port_mended
+from twinalign.replay.mended_port import NOT_ON_DRAW, port_mended
 from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
 
@@ -159,27 +159,31 @@ class PortEdits:
         """What `port_mended` answers."""
         inside = f"{fault.reference_layer}." if fault.reference_layer else ""
         paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
-        draws = self._draws(suspect["call"], fault.phase)
-        return self.ask(
-            "paddle",
-            port_mended,
-            f"edits of the port in {fault.paddle_layer or 'the model'}",
-            stage=self.stage,
-            weights=self.weights,
-            number=suspect["call"],
-            names=list(suspect["differences"]),
-            draws=draws,
-            phase=fault.phase,
-            is_alone=self.faults == 1,
-            pairs=self.pairs,
-            theirs=self._theirs(paths, reference_values),
-            inside=suspect.get("inside"),
-            right=fault.evidence.get("right_lines", ()),
-            seconds=seconds,
-        )
+        for others in (REDRAWN, PLAIN), (PLAIN,):
+            draws = self._draws(suspect["call"], fault.phase, others)
+            answer = self.ask(
+                "paddle",
+                port_mended,
+                f"edits of the port in {fault.paddle_layer or 'the model'}",
+                stage=self.stage,
+                weights=self.weights,
+                number=suspect["call"],
+                names=list(suspect["differences"]),
+                draws=draws,
+                phase=fault.phase,
+                is_alone=self.faults == 1,
+                pairs=self.pairs,
+                theirs=self._theirs(paths, reference_values),
+                inside=suspect.get("inside"),
+                right=fault.evidence.get("right_lines", ()),
+                seconds=seconds,
+            )
+            if answer != NOT_ON_DRAW:  # whole numbers that are drawn anew may be no graph
+                break
+        return answer
 
-    def _draws(self, number: int, phase: str) -> list[dict[str, Any]]:
-        """The reference's values on the case's inputs, and on others if it runs on them.
+    def _draws(self, number: int, phase: str, others: Sequence[int]) -> list[dict[str, Any]]:
+        """The reference's values on the case's inputs, and on the first of others on which it runs.
 
         Of the latter the gradients are only taken where they decide.
         """
@@ -188,7 +192,7 @@ class PortEdits:
             inside |= {call.number} if call.parent in inside else set()
         given = {"wanted": sorted({0, number}), "opened": sorted(inside)}
         with_gradients = phase != "state", phase == "backward"
-        for key, gradients, draws in zip(_PASSES, with_gradients, ((0,), (REDRAWN, PLAIN)), strict=True):
+        for key, gradients, draws in zip(_PASSES, with_gradients, ((0,), others), strict=True):
             folder = self.folder / key
             for draw in draws:
                 made = {**given, "draw": draw, "gradients": gradients, "key": key, "folder": str(folder)}
