@@ -16,11 +16,15 @@ import torch
 
 from tests.twinalign.replay.test_ordered_edits import module
 from twinalign.backends.paddle.tensors import to_tensor_like
+from twinalign.replay.grafts import code_of
+from twinalign.replay.handed_on import handed_on
+from twinalign.replay.lacking_statements import lacking_statements
 from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import Fit, edited
 from twinalign.replay.places_of_edits import Unit, found_anyhow, found_by_values, told, trials_of
 from twinalign.replay.running_functions import functions_of
+from twinalign.replay.words_by_values import by_values
 
 Run = Callable[[Any], Any]
 X = np.random.default_rng(0).standard_normal((3, 4))
@@ -90,10 +94,10 @@ def test_one_edit_in_two_places_of_what_an_expression_is_made_of(tmp_path: Path)
     )
     assert place.place.text == "10 * paddle.log10(quotient).mean()"
     assert edit.text == (
-        "`power.sum()` in place of `power.sum(axis=1)`, line 6 of ours_of_places.py, "
-        "and `err.sum()` in place of `err.sum(axis=1)`, line 6 of ours_of_places.py"
+        "`power.sum()` in place of `power.sum(1)`, line 6 of ours_of_places.py, "
+        "and `err.sum()` in place of `err.sum(1)`, line 6 of ours_of_places.py"
     )
-    to_do = "write `power.sum(axis=1)` in place of `power.sum()` and write `err.sum(axis=1)` in place of `err.sum()`"
+    to_do = "write `power.sum(1)` in place of `power.sum()` and write `err.sum(1)` in place of `err.sum()`"
     assert edit.to_json() == {"to_do": to_do}
     assert edit.lines_of_port == [("ours_of_places.py", 6, 6)]
 
@@ -366,3 +370,221 @@ def evaluate(x, factor):
     assert trials is not None
     assert trials.found(unit.is_right, lambda place: True, 10.0)[0].place.text == called
     assert found_by_values(unit, trials, made.values, [], [], {}, 20.0) == (None, None)
+
+
+def test_what_the_reference_calls_its_own_functions_for_the_port_has_names_for(tmp_path: Path) -> None:
+    """And the edit stands where the port makes the name; what it is made of besides is not computed once more."""
+    reference = """
+import numpy as np
+
+class Process:
+    def at(self, table, t):
+        return np.cos(table) * t
+
+    def step(self, x, t):
+        clean = np.clip(x, -1, 1)
+        noise = (x - self.at(1.0, t) * clean) / self.at(0.5, t)
+        return clean * 0.3 + noise
+"""
+    port = """
+import numpy as np
+
+CALLS = []
+
+def coefficients(t):
+    CALLS.append(t)
+    return np.cos(1.0) * t, np.cos(0.5) * t
+
+def sample(x, t):
+    a, s = coefficients(t)
+    denoised = np.clip(x, -1, 1)
+    eps = a * denoised + s * x
+    return denoised * 0.3 + eps
+"""
+    edit, place = found(
+        tmp_path, reference, port, lambda made: made.Process().step(X, 3.5), lambda made: made.sample(X, 3.5)
+    )
+    assert place.parts[0][1].text == "(x - self.at(1.0, t) * clean) / self.at(0.5, t)"
+    assert edit.text == ("`a * denoised + s * x` in place of `(x - a * denoised) / s`, line 12 of ours_of_places.py")
+
+
+TRACKER = """
+import numpy as np
+
+def associate(found, boxes):
+    tracks, last = found[0].copy(), boxes[0].copy()
+    costs = []
+    for t in range(1, 3):
+        cost = np.abs(tracks - found[t]).sum() + np.abs(last - boxes[t]).sum()
+        costs.append(cost)
+        for r in range(3):
+            tracks[r] = 0.5 * tracks[r] + 0.5 * found[t][r]
+            last[r] = boxes[t][r]
+    return sum(costs)
+"""
+LINKER = """
+import numpy as np
+
+class Linker:
+    def __init__(self, embedding, boxes):
+        self.embedding, self.boxes = embedding.copy(), boxes.copy()
+        self.costs = []
+
+    def step(self, embedding, boxes):
+        cost = np.abs(self.embedding - embedding).sum() + np.abs(self.boxes - boxes).sum()
+        self.costs.append(cost)
+        for i in range(3):
+            self.embedding[i] = 0.5 * self.embedding[i] + 0.5 * embedding[i]
+            {lost}
+
+def link(embeddings, boxes):
+    linker = Linker(embeddings[0], boxes[0])
+    for t in range(1, 3):
+        linker.step(embeddings[t], boxes[t])
+    return sum(linker.costs)
+"""
+
+
+def lacking_in(folder: Path, lost: str) -> list[str]:
+    embeddings, boxes = np.random.default_rng(2).random((2, 3, 3, 4))
+    reference = TRACKER.replace("boxes[t][r]", "places[r]").replace("boxes[t])", "places)")
+    reference = reference.replace("cost = ", "places = boxes[t]\n        cost = ")
+    made = both(
+        folder,
+        reference.replace("found[t][r]", "new[r]").replace("places = boxes[t]", "places, new = boxes[t], found[t]"),
+        LINKER.format(lost=lost),
+        lambda made: made.associate(embeddings, boxes),
+        lambda made: made.link(embeddings, boxes),
+    )
+    trials = trials_of(made.unit, made.values)
+    assert trials is not None
+    return [edit.text for edit in lacking_statements(made.unit.codes, made.values["functions"], trials)]
+
+
+def test_a_statement_that_the_port_lacks_is_written_where_the_reference_has_it(tmp_path: Path) -> None:
+    beside = "`self.embedding[i] = 0.5 * self.embedding[i] + 0.5 * embedding[i]`, line 12 of ours_of_places.py"
+    right = "with it the port does what the reference does"
+    text = f"`self.boxes[i] = boxes[i]` is lacking behind {beside}: {right}"
+    assert text in lacking_in(tmp_path, "")[:4]  # among what else has its shape
+
+
+def test_a_statement_that_the_port_has_lacks_nowhere(tmp_path: Path) -> None:
+    assert lacking_in(tmp_path, "self.boxes[i] = boxes[i]") == []
+
+
+def test_a_loop_that_does_not_end_with_a_value_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = """
+def of(x):
+    total = 1.0
+    for at in range(3):
+        left = 2.25 + at * 0.0
+        total = total + left
+    return total
+"""
+    port = """
+def of(x):
+    left, total = 37, 1.0
+    while left != 1:
+        left -= 12
+        total += 4.0
+    return total
+"""
+    monkeypatch.setattr("twinalign.replay.value_trials.LONGEST", 0.2)
+    made = both(tmp_path, reference, port, lambda made: made.of(X), lambda made: made.of(X))
+    ended: list[bool] = []
+
+    def is_right() -> bool:
+        ended.append(False)
+        found = made.unit.is_right()
+        ended[-1] = True
+        return found
+
+    trials = trials_of(made.unit, made.values)
+    assert trials is not None
+    assert trials.found(is_right, lambda place: place.text == "left -= 12", 5.0) == []
+    assert ended
+    assert not all(ended)
+
+
+def test_names_of_the_reference_are_opened_until_the_port_has_their_values(tmp_path: Path) -> None:
+    """A value that is used too early has one that the reference has as well; settings are the numbers that they are."""
+    reference = """
+import numpy as np
+
+LOW, HIGH = -5.0, 2.0
+
+class Head:
+    def __call__(self, h):
+        return h * 0.5 + 0.1
+
+class Policy:
+    def __init__(self):
+        self.scale = Head()
+
+    def of(self, h):
+        spread = np.tanh(self.scale(h))
+        spread = LOW + 0.5 * (HIGH - LOW) * (spread + 1)
+        return np.exp(spread) * 3.0 + spread
+"""
+    port = """
+import numpy as np
+
+class Raw:
+    def __call__(self, h):
+        return h * 0.5 + 0.1
+
+class Actor:
+    def __init__(self):
+        self.raw = Raw()
+
+    def of(self, h):
+        log_std = np.clip(self.raw(h), -5.0, 2.0)
+        return np.exp(log_std) * 3.0 + log_std
+"""
+    made = both(tmp_path, reference, port, lambda made: made.Policy().of(X), lambda made: made.Actor().of(X))
+    trials = trials_of(made.unit, made.values)
+    assert trials is not None
+    (of,) = [one for function, _ in made.values["functions"] if (one := code_of(function)) and one.name == "Policy.of"]
+    (code,) = [one for one in made.unit.codes if one.name == "Actor.of"]
+    wanted: Any = of.tree.body[1]
+    clipped: Any = code.tree.body[0]
+    words = by_values(code, clipped.value.args[0], of, wanted.value, trials)
+    assert words is not None
+    assert ast.unparse(words) == "-5.0 + 0.5 * (2.0 - -5.0) * (np.tanh(self.raw(h)) + 1)"
+    assert by_values(code, clipped.value.args[0], of, of.tree.body[2].value, trials) is not None  # type: ignore[attr-defined]
+    before = clipped.value.args[0].args[0]  # where nothing but `h` has a value
+    assert by_values(code, before, of, ast.parse("unknown(h)", mode="eval").body, trials) is None
+
+
+def test_what_the_port_hands_on_is_divided_as_in_the_reference(tmp_path: Path) -> None:
+    reference = """
+class Settings:
+    accumulate = 4
+
+def objective(x):
+    return {"loss": (x * x).mean()}
+
+def step(x, args):
+    loss = objective(x)["loss"] / args.accumulate
+    return loss * 1.0
+
+def train(x):
+    return step(x, Settings())
+"""
+    port = """
+def total(x):
+    return {"loss": (x * x).mean()}
+
+def micro_step(x):
+    loss = total(x)["loss"]
+    return loss * 1.0
+
+def fit(x):
+    return micro_step(x)
+"""
+    made = both(tmp_path, reference, port, lambda made: made.train(X), lambda made: made.fit(X))
+    trials = trials_of(made.unit, made.values)
+    assert trials is not None
+    edits = list(handed_on(made.unit.codes, made.values["functions"], trials))
+    text = "`total(x)['loss']` in place of `total(x)['loss'] / 4`, line 5 of ours_of_places.py"
+    assert text in [edit.text for edit in edits if made.unit.fit(edit) is Fit.ALL]

@@ -36,7 +36,12 @@ def faults(folder: Path, stage: str, replaced: dict[str, str]) -> list[Any]:
             "np.average(variances)",
             ["`np.average(variances)` in place of `np.average(variances, weights=counts)`", "in `group_spread`"],
         ),
-        ("metric", "- values[labels == one].mean()", "- values.mean()", ["`group_spread`, line"]),
+        (
+            "metric",
+            "- values[labels == one].mean()",
+            "- values.mean()",
+            ["`np.square(values[labels == one] - values.mean()).mean()` in place of `values[labels == one].var()`"],
+        ),
         (
             "metric",
             "counts.sum())",

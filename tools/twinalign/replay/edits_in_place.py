@@ -10,6 +10,7 @@ import ast
 import contextlib
 import copy
 import dataclasses
+import functools
 import itertools
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ from twinalign.replay.noted_expressions import Place, in_scope, numbers_of
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.value_trials import Found, Like, Other, as_value
 
-_PROBE = "_twinalign_probed"
+_PROBE, _OWN = "_twinalign_probed", "_twinalign_own"
 _SAME = {"float64": 1e-9, "float32": 1e-5}
 """Relative; of other types all is the same."""
 _SINGLES, _PAIRED, _PAIRS = 600, 90, 2000
@@ -99,7 +100,7 @@ class _Opened:
             changes = {old: other for old, other in changes.items() if other is not new}
             node = new
         inner = self._made_of.get(getattr(node, "id", ""))
-        if isinstance(node, ast.Name) and inner is not None and times < _OPENED:
+        if isinstance(node, ast.Name) and inner is not None and self._is_changed(inner, changes, times + 1):
             return self._rebuilt(inner, changes, times + 1)
         made = copy.copy(node)
         for field, value in ast.iter_fields(node):
@@ -108,6 +109,14 @@ class _Opened:
             elif isinstance(value, ast.AST):
                 setattr(made, field, self._rebuilt(value, changes, times))
         return made
+
+    def _is_changed(self, node: ast.AST, changes: Mapping[ast.AST, ast.AST], times: int) -> bool:
+        """Whether an edit stands in what a name is made of; what does not is not computed again."""
+        if times > _OPENED:
+            return False
+        inside = list(ast.walk(node))
+        inner = (self._made_of[one.id] for one in inside if isinstance(one, ast.Name) and one.id in self._made_of)
+        return any(one in changes for one in inside) or any(self._is_changed(one, changes, times + 1) for one in inner)
 
 
 def _computed(node: Any) -> ast.expr | None:
@@ -174,7 +183,7 @@ def _fitting(
     if not all(kept):
         return [[] for _ in kept]
 
-    def probe(number: int, *forms: Callable[[], Any]) -> Any:
+    def probe(number: int, *forms: Callable[..., Any]) -> Any:
         return probes[number](*forms)
 
     try:
@@ -197,8 +206,25 @@ def _length(edit: HelperEdit) -> tuple[bool, int]:
 
 
 def _probed(node: Any, number: int, forms: Sequence[ast.expr]) -> ast.AST:
-    none = ast.arguments([], [], None, [], [], None, [])
-    every: list[ast.expr] = [ast.Lambda(none, copy.deepcopy(form)) for form in (_computed(node), *forms) if form]
+    """A call of the probe with the expression itself and with each form, which is given the expression's value."""
+    own: Any = _computed(node)
+    none, given = (
+        ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, []) for names in ((), (_OWN,))
+    )
+    written = ast.dump(own)
+
+    def with_value(form: ast.expr) -> ast.expr:
+        inside: dict[ast.AST, ast.AST] = {
+            one: ast.Name(_OWN, ast.Load())
+            for one in ast.walk(form)
+            if isinstance(one, ast.Call) and ast.dump(one) == written
+        }
+        return copy.deepcopy(with_nodes(form, inside))
+
+    every: list[ast.expr] = [
+        ast.Lambda(none, copy.deepcopy(own)),
+        *(ast.Lambda(given, with_value(one)) for one in forms),
+    ]
     call = ast.Call(ast.Name(_PROBE, ast.Load()), [ast.Constant(number), *every], [])
     made: ast.AST = assigned(node, call)
     return ast.fix_missing_locations(ast.copy_location(made, node))
@@ -223,14 +249,14 @@ class _Probe:
         self.fitting = set(range(forms))
         self.times, self._left = 0, _SECONDS
 
-    def __call__(self, own: Callable[[], Any], *forms: Callable[[], Any]) -> Any:
+    def __call__(self, own: Callable[[], Any], *forms: Callable[[Any], Any]) -> Any:
         if not self._values:
             return own()
         wanted, began = self._values[self.times % len(self._values)], time.process_time()
         self.times += 1
         value = own()
         for number in sorted(self.fitting):
-            if time.process_time() - began > self._left or not _gives(forms[number], wanted):
+            if time.process_time() - began > self._left or not _gives(functools.partial(forms[number], value), wanted):
                 self.fitting.discard(number)
         self._left -= time.process_time() - began
         return as_value(wanted, value, self._like)

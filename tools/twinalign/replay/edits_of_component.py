@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from twinalign.case.loading import kept_modules
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft, grafts
 from twinalign.replay.guarded import LONGEST
@@ -21,6 +20,7 @@ from twinalign.replay.kept_edits import keep_edit, kept_edits
 from twinalign.replay.noted_values import values_in
 from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit, in_turn, ordered_edits, parsed_at
 from twinalign.replay.places_of_edits import Unit, found_anyhow, trials_of
+from twinalign.replay.rebuilt_code import editing_port
 from twinalign.replay.running_functions import Ran, functions_of
 from twinalign.replay.slices import FAR, called_by, callers_of, named_parts, outermost, shared_distances, wrong_parts
 from twinalign.replay.statement_edits import StatementEdit
@@ -90,7 +90,7 @@ class Component:
         `theirs`: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values`, as
         `values_of` has them.
         """
-        with kept_modules():
+        with editing_port():
             try:
                 began = time.process_time()
                 codes, ran = functions_of(self.run, "paddle"), Ran.of(self.run)

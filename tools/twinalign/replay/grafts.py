@@ -105,7 +105,7 @@ def grafts(
     every = _Known(values.values())
     shared = {(Path(code.co_filename).name, code.co_firstlineno) for code in values}  # as what makes the inputs
     alone = [(one, named) for one, named in theirs if (one["file"], one["line"]) not in shared]
-    others = [(code, named) for one, named in alone if (code := _code(one)) is not None]
+    others = [(code, named) for one, named in alone if (code := code_of(one)) is not None]
     wanted = [(code, named, list(_expressions(code, named, every))) for code, named in others]
     theirs_all = _Known(named for _, named in others)
     found: list[tuple[float, Graft]] = []
@@ -123,7 +123,10 @@ def grafts(
 
 
 def in_words_of_port(
-    code: Code, named: Values, theirs: Sequence[tuple[Mapping[str, Any], Values]], place: tuple[str, int, str]
+    code: Code,
+    named: Values,
+    theirs: Sequence[tuple[Mapping[str, Any], Values]],
+    place: tuple[str, int, str],
 ) -> list[ast.expr]:
     """An expression of the reference's, by file, line and text, as one of the port's functions may write it.
 
@@ -135,11 +138,11 @@ def in_words_of_port(
     modules = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
     if (found := function_at(theirs, place)) is None:
         return []
-    of, others_named = found
+    of, its = found
     for node in expressions([of.tree]):
-        if node.lineno == place[1] and shortened(node) == place[2] and (names := _names(of, node, others_named)):
+        if node.lineno == place[1] and shortened(node) == place[2] and (names := names_of_values(of, node, its)):
             one = _Expression(node, names, True)
-            made = [form for form, _ in _forms(of, others_named, [one], named, modules)]
+            made = [form for form, _ in _forms(of, its, [one], named, modules)]
             return [*made, *(new for form in made if (new := _of_numbers(form, modules)) is not None)]
     return []
 
@@ -152,7 +155,7 @@ def function_at(
     found = [
         (code, named)
         for one, named in theirs
-        if one["file"] == file and one["line"] <= line and (code := _code(one)) is not None
+        if one["file"] == file and one["line"] <= line and (code := code_of(one)) is not None
     ]
     around = [both for both in found if line <= (both[0].tree.end_lineno or 0)]
     return max(around, key=lambda both: both[0].tree.lineno, default=None)
@@ -170,7 +173,8 @@ def _of_numbers(form: ast.expr, modules: Mapping[str, str]) -> ast.expr | None:
     return found if changed else None
 
 
-def _code(function: Mapping[str, Any]) -> Code | None:
+def code_of(function: Mapping[str, Any]) -> Code | None:
+    """A function of the reference's, as `code_lines.Function` in JSON; None if it has no source."""
     return parsed(
         function["source"], function["file"], function["line"], function["name"], "torch", globals=function["globals"]
     )
@@ -180,7 +184,7 @@ def _expressions(code: Code, named: Values, elsewhere: _Known) -> Iterator[_Expr
     """What a function computes of values that it has names for, and of nothing else."""
     absent = _absent(code, named, elsewhere)
     for node in expressions([code.tree]):
-        if isinstance(node, _COMPUTED) and (names := _names(code, node, named)):
+        if isinstance(node, _COMPUTED) and (names := names_of_values(code, node, named)):
             yield _Expression(node, names, id(node) in absent)
 
 
@@ -197,7 +201,7 @@ def _absent(code: Code, named: Values, elsewhere: _Known) -> set[int]:
     return found
 
 
-def _names(code: Code, node: ast.expr, named: Values) -> dict[str, list[ast.expr]] | None:
+def names_of_values(code: Code, node: ast.AST, named: Values) -> dict[str, list[ast.expr]] | None:
     """Names in an expression that stand for values; None if it needs something else, such as the user's functions."""
     found: dict[str, list[ast.expr]] = {}
     waiting: list[ast.AST] = [node]

@@ -20,28 +20,32 @@ class KnownArrays:
     """Arrays, found again in whatever order of their axes."""
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        of_size: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-        for array in arrays:
-            of_size.setdefault(array.size, []).append((_facts(array), array))
+        of_size: dict[int, list[tuple[np.ndarray, int, np.ndarray]]] = {}
+        for number, array in enumerate(arrays):
+            of_size.setdefault(array.size, []).append((_facts(array), number, array))
         ordered = ((size, sorted(some, key=_size_of)) for size, some in of_size.items())
-        self._of_size = {size: (np.stack([facts for facts, _ in some]), some) for size, some in ordered}
+        self._of_size = {size: (np.stack([facts for facts, _, _ in some]), some) for size, some in ordered}
 
     def __contains__(self, wanted: np.ndarray) -> bool:
+        return self.place_of(wanted) is not None
+
+    def place_of(self, wanted: np.ndarray) -> int | None:
+        """Where an array stands; None if it is none of them."""
         if wanted.size not in self._of_size:
-            return False
+            return None
         own, (facts, known) = _facts(wanted), self._of_size[wanted.size]
         sizes, margin = facts[:, -1], 2 * SAME * own[-1]
         first = int(np.searchsorted(sizes, own[-1] - margin, "left"))
         last = int(np.searchsorted(sizes, own[-1] + margin, "right"))
         alike = np.abs(facts[first:last] - own).max(1) <= SAME * np.maximum(facts[first:last, -1], own[-1])
-        return any(
-            relative_distance(wanted, one) <= SAME
-            for at in np.flatnonzero(alike)
-            for one in _layouts(known[first + at][1], wanted.shape, False)
-        )
+        for at in np.flatnonzero(alike):
+            _, place, array = known[first + at]
+            if any(relative_distance(wanted, one) <= SAME for one in _layouts(array, wanted.shape, False)):
+                return place
+        return None
 
 
-def _size_of(known: tuple[np.ndarray, np.ndarray]) -> float:
+def _size_of(known: tuple[np.ndarray, int, np.ndarray]) -> float:
     return float(known[0][-1])
 
 
@@ -51,25 +55,39 @@ def _facts(array: np.ndarray) -> np.ndarray:
     return np.array([values.mean(), values.min(), values.max(), float(np.sqrt(np.mean(values**2)))])
 
 
-def fitted(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> tuple[float, float, list[np.ndarray]] | None:
-    """How far the reference's values are from the port's, in the layout in which they are nearest, the share of equal
-    elements, and these values; None if they have other sizes. A sample of them tells."""
+def nearest_layout(
+    ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], in_any_layout: bool = True
+) -> tuple[float, float, int] | None:
+    """How far the reference's values are from the port's in the layout in which they are nearest, the share of equal
+    elements, and which layout that is, for `laid_out`; None if they have other sizes. A sample of them tells."""
     pairs = list(zip(ours, theirs, strict=False))
     if any(one.size != other.size for one, other in pairs):
         return None
     sample = [pairs[round(at)] for at in np.linspace(0, len(pairs) - 1, min(_SAMPLE, len(pairs)))]
     choices = [list(_layouts(other, one.shape, True)) for one, other in sample]
-    if len({len(one) for one in choices}) > 1:
+    if not in_any_layout or len({len(one) for one in choices}) > 1:
         choices = [one[:1] for one in choices]
     own = [one for one, _ in sample]
     every = [sum(map(relative_distance, own, made)) / len(own) for made in zip(*choices, strict=True)]
     best = int(np.argmin(every))
     equal = _equal(own, [choice[best] for choice in choices])
-    laid_out = [next(itertools.islice(_layouts(other, one.shape, True), best, None), None) for one, other in pairs]
-    filled = [
-        one if one is not None else other.reshape(of.shape) for one, (of, other) in zip(laid_out, pairs, strict=True)
-    ]
-    return every[best], equal, filled
+    return every[best], equal, best
+
+
+def laid_out(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], layout: int) -> list[np.ndarray]:
+    """The reference's values in the port's layout.
+
+    What the reference has besides comes behind: with right values a loop of the port's may go on for as long.
+    """
+    further = list(zip(itertools.cycle(ours), theirs[len(ours) :], strict=False)) if ours else []
+    if any(one.size != other.size for one, other in further):
+        further = []
+    pairs = itertools.chain(zip(ours, theirs, strict=False), further)
+    laid = (
+        (next(itertools.islice(_layouts(other, one.shape, True), layout, None), None), one, other)
+        for one, other in pairs
+    )
+    return [found if found is not None else other.reshape(one.shape) for found, one, other in laid]
 
 
 def _layouts(array: np.ndarray, shape: Sequence[int], must_fit: bool) -> Iterator[np.ndarray]:
@@ -97,6 +115,14 @@ def _equal(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
             ]
         )
     )
+
+
+def are_equal(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
+    """Whether values are the same one after the other, in the same shapes, as far as both go on."""
+    pairs = list(zip(one, other, strict=False))
+    if not pairs or any(left.shape != right.shape for left, right in pairs):
+        return False
+    return all(relative_distance(left, right) <= SAME for left, right in pairs)
 
 
 def relative_distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -23,6 +23,7 @@ from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
 from twinalign.replay.likeness import are_siblings, own_words, words_of
 from twinalign.replay.module_constants import ConstantEdit
 from twinalign.replay.noted_expressions import in_scope
+from twinalign.replay.parts_of_grafts import smallest
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.running_functions import Ran, nodes_that_ran
 from twinalign.replay.slices import FAR
@@ -86,12 +87,17 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
             return answer_of(other, Fit.ALL)
         if fits is Fit.ALL or (fits not in (Fit.BROKEN, Fit.NOTHING) and fits.value > best.value):
             found, best = edit, fits
-        if fits is Fit.ALL and not isinstance(edit, Graft):
+        if fits is Fit.ALL and (not isinstance(edit, Graft) or (found := smallest(edit, mending(fit))) is not edit):
             break
         if fits in (Fit.UNIT, Fit.ALL):
             now = time.process_time()
             until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
     return answer_of(found, best) if found else {}
+
+
+def mending(fit: Callable[[Edit], Fit]) -> Callable[[Edit], bool]:
+    """Whether all is right with an edit."""
+    return lambda edit: fit(edit) is Fit.ALL
 
 
 def stopped(edit: Any, fit: Callable[[Edit], Fit]) -> HelperEdit | None:

@@ -12,18 +12,23 @@ from types import CodeType
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, line_of
+from twinalign.replay.code_text import shortened
 from twinalign.replay.edits_in_place import assigned, fitting_in_place
-from twinalign.replay.grafts import Graft, function_at, in_words_of_port
+from twinalign.replay.grafts import Graft, function_at, in_words_of_port, made_once
+from twinalign.replay.handed_on import handed_on
 from twinalign.replay.helper_edits import Edit, HelperEdit, ranked_edits
+from twinalign.replay.lacking_statements import lacking_statements
 from twinalign.replay.likeness import spelled_words
 from twinalign.replay.misplaced_arguments import misplaced_arguments
 from twinalign.replay.module_constants import constants_of_modules
 from twinalign.replay.noted_expressions import Place, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
-from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit, stopped
+from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit, mending, stopped
+from twinalign.replay.parts_of_grafts import smallest
 from twinalign.replay.slices import distances
 from twinalign.replay.small_edits import expressions
 from twinalign.replay.value_trials import Found, Like, Other, Trials
+from twinalign.replay.words_by_values import by_values
 
 _SHARE = 0.4
 """Of the time for a unit, for the place."""
@@ -68,12 +73,13 @@ def trials_of(unit: Unit, values: Mapping[str, Any]) -> Trials | None:
     """Trials of the unit's places with the reference's `values`; None without these, or where it does not run so."""
     if not values.get("expressions"):
         return None
-    visited = Visited(unit.codes)
+    visited, began = Visited(unit.codes), time.process_time()
     try:
         noted = noted_in(visited, unit.run)
     except Exception:  # `TooManyError`, or the user's: what is noted asks tensors for their values
         return None
-    return Trials(visited, noted, *read_values(values["expressions"]), unit.like)
+    taken = time.process_time() - began
+    return Trials(visited, noted, *read_values(values["expressions"]), unit.like, taken)
 
 
 def found_by_values(
@@ -107,11 +113,12 @@ def found_by_values(
         code, node = place.code, place.node
         named = next((unit.named[one.__code__] for one in code.functions if one.__code__ in unit.named), {})
         at = other.file, other.line, other.text
-        there = function_at(values["functions"], at)
+        there, made = function_at(values["functions"], at), made_once(code)
         yield from ranked_edits([code], [*theirs, *([there[0].tree] if there is not None else [])])
         yield from _other_names(place, named)
-        for form in in_words_of_port(code, named, values["functions"], at):
-            yield Graft(code, node, ast.fix_missing_locations(ast.copy_location(assigned(node, form), node)))
+        for form in (*_by_values(place, there, other, trials), *in_words_of_port(code, named, values["functions"], at)):
+            for old in (*([made[node.id]] if isinstance(node, ast.Name) and node.id in made else []), node):
+                yield Graft(code, old, ast.fix_missing_locations(ast.copy_location(assigned(old, form), old)))
         yield from (edit for edit in grafted if edit.code is code)
         yield from _further_operands(place, other, named)
 
@@ -122,7 +129,7 @@ def found_by_values(
         for edit in itertools.islice(fitting_in_place(found, forms, unit.run, unit.like, in_pairs), _MOST):
             known.setdefault(unit.fit(edit), edit)
             if Fit.ALL in known:
-                return (known[Fit.ALL], Fit.ALL), found
+                return (smallest(known[Fit.ALL], mending(unit.fit)), Fit.ALL), found
     if (found_without := stopped(known.get(Fit.VALUES), unit.fit)) is not None:
         return (found_without, Fit.ALL), places[0]
     first = places[0] if places else None
@@ -151,7 +158,9 @@ def found_anyhow(
     began = time.process_time()
     if unit is not None:  # what is exchanged may be mended in the call or in the function: names tell
         constants = constants_of_modules(unit.codes, values["functions"])
-        likely = itertools.chain(constants, misplaced_arguments(unit.codes), unit.likely)
+        given = unit.codes, values["functions"]
+        lacking = [find(*given, known) for find in (handed_on, lacking_statements)] if (known := trials()) else []
+        likely: Iterable[Edit] = itertools.chain(constants, misplaced_arguments(unit.codes), unit.likely, *lacking)
         named = fitting_edit(likely, fit, _SHARE * seconds)
         if named.get("mends_all"):
             return named
@@ -167,6 +176,14 @@ def found_anyhow(
         far = {one: steps + _BEYOND * (place.is_where and one not in inside) for one, steps in far.items()}
         fit = unit.fit
     return fitting_edit(edits(far), fit, left) or told(place)
+
+
+def _by_values(place: Place, there: tuple[Code, Values] | None, other: Other, trials: Trials) -> Iterator[ast.expr]:
+    """What the reference has in a place, in words that have its values in the port."""
+    for node in expressions([there[0].tree]) if there is not None else ():
+        if there is not None and node.lineno == other.line and shortened(node) == other.text:
+            made = by_values(place.code, place.node, there[0], node, trials)
+            yield from [made] if made is not None else []
 
 
 def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:

@@ -14,7 +14,7 @@ from twinalign.replay.code_text import shortened
 
 _BLOCKS = ("body", "orelse")
 _LOOPS = (ast.For, ast.While)
-_ENDS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+ENDS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _MOST = 400
 _OF_PADDLE = {"zero_grad": "clear_grad"}
 _RIGHT = "the port does what the reference does"
@@ -35,7 +35,7 @@ class StatementEdit:
 
     code: Code
     node: ast.stmt
-    changed: Sequence[tuple["_Block", Sequence[ast.stmt]]]
+    changed: Sequence[tuple["Block", Sequence[ast.stmt]]]
     say: Callable[[], tuple[str, str]]
     crossed: int = 1
     is_as_theirs: bool = False
@@ -66,7 +66,14 @@ class StatementEdit:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Block:
+class Block:
+    """Statements one after the other.
+
+    Attributes:
+        owner, field: what holds them, and where.
+        around: what they are in, from the function on.
+    """
+
     owner: ast.AST
     field: str
     around: tuple[ast.AST, ...]
@@ -119,7 +126,7 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool], theirs: Sequence[ast.
     has_loop = any(isinstance(one, _LOOPS) for one in ast.walk(tree))
     inside = [block for block in blocks if not has_loop or _in_loop(block)]
     cut_off = _CutOff(known)
-    found, calls = [], list[tuple[_Block, int]]()
+    found, calls = [], list[tuple[Block, int]]()
     for block in inside:
         for at, statement in enumerate(block.statements):
             is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
@@ -130,7 +137,7 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool], theirs: Sequence[ast.
                 continue
             calls += [(block, at)] if is_call else []
             for other in inside:
-                for to in range(len(other.statements) + (not isinstance(other.statements[-1], _ENDS))):
+                for to in range(len(other.statements) + (not isinstance(other.statements[-1], ENDS))):
                     crossed = _crossed(block, at, other, to)
                     if crossed and not cut_off(statement, crossed):
                         found.append((not (is_call or is_block), len(crossed), statement.lineno, block, at, other, to))
@@ -147,17 +154,17 @@ def _edits(code: Code, chosen: Callable[[ast.stmt], bool], theirs: Sequence[ast.
     yield from moved
 
 
-def _blocks(node: ast.AST, around: tuple[ast.AST, ...]) -> Iterator[_Block]:
+def _blocks(node: ast.AST, around: tuple[ast.AST, ...]) -> Iterator[Block]:
     for field in _BLOCKS:
         statements = getattr(node, field, None)
         if isinstance(statements, list) and statements and isinstance(statements[0], ast.stmt):
-            yield _Block(node, field, (*around, node))
+            yield Block(node, field, (*around, node))
             for one in statements:
                 if not isinstance(one, (ast.FunctionDef, ast.ClassDef)):
                     yield from _blocks(one, (*around, node))
 
 
-def _in_loop(block: _Block) -> bool:
+def _in_loop(block: Block) -> bool:
     return any(isinstance(one, _LOOPS) for one in block.around)
 
 
@@ -188,7 +195,7 @@ class _CutOff:
         return self._seen[node]
 
 
-def _crossed(block: _Block, at: int, other: _Block, to: int) -> list[ast.stmt] | None:
+def _crossed(block: Block, at: int, other: Block, to: int) -> list[ast.stmt] | None:
     """The statements between both places; None where one is inside of what is moved, or in no block beside its own."""
     if other.owner is block.owner and other.field == block.field:
         if to in (at, at + 1):
@@ -212,7 +219,7 @@ def _crossed(block: _Block, at: int, other: _Block, to: int) -> list[ast.stmt] |
     return None
 
 
-def _moved(code: Code, block: _Block, at: int, other: _Block, to: int) -> StatementEdit:
+def _moved(code: Code, block: Block, at: int, other: Block, to: int) -> StatementEdit:
     node, source = block.statements[at], [*block.statements]
     target = source if other.owner is block.owner and other.field == block.field else [*other.statements]
     target.insert(to, node)
@@ -229,7 +236,7 @@ def _moved(code: Code, block: _Block, at: int, other: _Block, to: int) -> Statem
     return StatementEdit(code, node, changed, say)
 
 
-def _left_out(code: Code, block: _Block, at: int) -> StatementEdit:
+def _left_out(code: Code, block: Block, at: int) -> StatementEdit:
     node = block.statements[at]
     left = [*block.statements[:at], ast.copy_location(ast.Pass(), node), *block.statements[at + 1 :]]
 
@@ -258,12 +265,12 @@ def _method_called(node: ast.AST) -> Any:
     return called if isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) else None
 
 
-def _lacking(code: Code, calls: Sequence[tuple[_Block, int]], theirs: Sequence[Set[str]]) -> Iterator[StatementEdit]:
+def _lacking(code: Code, calls: Sequence[tuple[Block, int]], theirs: Sequence[Set[str]]) -> Iterator[StatementEdit]:
     """A call of no arguments that one object lacks and another has, beside each statement of its own blocks.
 
     `theirs`: methods of each of the reference's objects.
     """
-    known: dict[str, dict[str, _Block]] = {}
+    known: dict[str, dict[str, Block]] = {}
     for block, at in calls:
         if (called := _method_called(block.statements[at])) is not None:
             known.setdefault(ast.unparse(called.func.value), {}).setdefault(called.func.attr, block)
@@ -272,21 +279,32 @@ def _lacking(code: Code, calls: Sequence[tuple[_Block, int]], theirs: Sequence[S
             for name in sorted(others - known[one].keys()) if known[one].keys() & others else ():
                 block = next(known[one][both] for both in known[one] if both in others)
                 new = ast.parse(f"{one}.{name}()").body[0]
-                for at, is_behind in [(0, False), *((at, True) for at in range(len(block.statements)))]:
-                    beside = block.statements[at]
-                    added = ast.copy_location(copy.copy(new), beside)
-                    more = [*block.statements[: at + is_behind], added, *block.statements[at + is_behind :]]
-                    say = functools.partial(_words_of_lacking, code, f"{one}.{name}()", beside, is_behind)
-                    yield StatementEdit(code, beside, [(block, more)], say, is_as_theirs=others in theirs)
+                for at in range(len(block.statements) + 1):
+                    yield dataclasses.replace(added(code, block, at, new), is_as_theirs=others in theirs)
 
 
-def _words_of_lacking(code: Code, call: str, beside: ast.stmt, is_behind: bool) -> tuple[str, str]:
+def blocks_of(code: Code) -> list[Block]:
+    """The blocks of a function, each before those inside of it."""
+    return list(_blocks(code.tree, ()))
+
+
+def added(code: Code, block: Block, at: int, new: ast.stmt) -> StatementEdit:
+    """A function with one more statement in a block, before all or behind the one before `at`."""
+    is_behind = at > 0
+    beside = block.statements[at - is_behind]
+    more = [*block.statements]
+    more.insert(at, ast.copy_location(copy.copy(new), beside))
+    say = functools.partial(_words_of_lacking, code, shortened(new), beside, is_behind)
+    return StatementEdit(code, beside, [(block, more)], say)
+
+
+def _words_of_lacking(code: Code, written: str, beside: ast.stmt, is_behind: bool) -> tuple[str, str]:
     where = f"{'behind' if is_behind else 'before'} `{_first_line(beside)}`"
-    text = f"`{call}` is lacking {where}, {line_of(code, beside)}: with it {_RIGHT}"
-    return text, f"write `{call}` {where}"
+    text = f"`{written}` is lacking {where}, {line_of(code, beside)}: with it {_RIGHT}"
+    return text, f"write `{written}` {where}"
 
 
-def _words(block: _Block, at: int, other: _Block, to: int) -> tuple[str, str]:
+def _words(block: Block, at: int, other: Block, to: int) -> tuple[str, str]:
     same = other.owner is block.owner and other.field == block.field
     is_behind = to > 0 and not (same and to - 1 == at)
     beside = other.statements[to - 1] if is_behind else other.statements[to]

@@ -45,7 +45,7 @@ _OTHER_ORDER = 0.5
 _MOST = 120
 _A_STEP = 0.05
 """Of a pair's likeness, for each step by which it is farther from what is wrong."""
-_HEADS = "test", "iter"
+HEADS = "test", "iter"
 _BLOCKS = ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom
 
 
@@ -149,7 +149,7 @@ def _statements(tree: ast.AST) -> Iterator[_Statement]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.stmt) or isinstance(node, _BLOCKS):
             continue
-        heads = [getattr(node, name) for name in _HEADS if hasattr(node, name)]
+        heads = [getattr(node, name) for name in HEADS if hasattr(node, name)]
         parts: list[ast.AST] = heads if hasattr(node, "body") else [node]
         if words := [word for part in parts for word in words_of(part)]:
             yield _Statement(parts, words)

@@ -19,32 +19,21 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import Code
-from twinalign.replay.known_arrays import SAME, KnownArrays, fitted, relative_distance, tells
-from twinalign.replay.likeness import ratio, spelled_words, words_of
+from twinalign.replay.code_text import shortened
+from twinalign.replay.guarded import LONGEST, guarded
+from twinalign.replay.known_arrays import SAME, KnownArrays, relative_distance, tells
 from twinalign.replay.noted_expressions import Noted, Place, Visited, numbers_of
+from twinalign.replay.offered_values import Offer, Offers, Other
+from twinalign.replay.orders_of_values import OrdersOfValues
 
-_NEAREST, _LIKEST = 3, 1
-"""So many values of the reference's are tried in a place: those nearest to the port's, and those written alike."""
 _BEFORE = 0.5
 """Of the time for a place, at least, for those before one that is found."""
-_OFTENER = 2
-"""A place has at most so many times as many values as the reference's: a loop may go on for longer with wrong ones."""
 _MOST_TURNS = 16
 """So many combinations are tried of the items of a tuple."""
 _MOST_OF_SIZES = 4
+_FIRST = 6
+"""What so many places are made of that go wrong first is looked at, if none of them is where it begins."""
 Like = Callable[[np.ndarray, Any], Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Other:
-    """What the reference has in a place of its code: where, and the values one after the other."""
-
-    file: str
-    line: int
-    text: str
-    values: Sequence[np.ndarray]
-    is_absent: bool = False
-    """Whether the port has its values nowhere."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +52,6 @@ class Found:
     calls_object: bool = False
 
 
-_Offer = tuple[Other, list[np.ndarray]]
-
-
 class Trials:
     """Places of the port that may take the reference's values.
 
@@ -74,6 +60,7 @@ class Trials:
         noted: their values.
         arrays, places: the reference's, as `read_values` has them.
         like: as `Backend.to_tensor_like`.
+        taken: seconds of processor time for these values; with others the port may run for ever.
     """
 
     def __init__(
@@ -83,8 +70,10 @@ class Trials:
         arrays: Sequence[np.ndarray],
         places: Sequence[Mapping[str, Any]],
         like: Like,
+        taken: float = 0.0,
     ) -> None:
         self._visited, self._noted, self._like = visited, noted, like
+        self._longest = taken + LONGEST
         self._returning: dict[int, bool] = {}
         self._going_wrong: dict[int, bool] = {}
         self._numbers = {id(place.node): number for number, place in enumerate(visited.places)}
@@ -110,7 +99,32 @@ class Trials:
             for one in places
             if tells([arrays[n] for n in one["values"]])
         ]
+        self._theirs = [(one["file"], one["line"], one["text"], [arrays[n] for n in one["values"]]) for one in places]
         self._others.sort(key=lambda other: other.text.isidentifier())  # what is computed tells more than its name
+        orders = OrdersOfValues(visited, noted, theirs.place_of, arrays, [one["values"] for one in places])
+        self._offers = Offers(visited, noted, self._others, orders)
+
+    def values_of(self, code: Code, before: ast.AST | None = None) -> Iterator[tuple[ast.AST, list[np.ndarray]]]:
+        """What a function of the port has values for, and these, one after the other; as far as one, if it is given."""
+        for number, values in self._noted.places.items():  # in the order in which they had the first
+            if (place := self._visited.places[number]).code is code and values:
+                yield place.node, [self._noted.table.arrays[one] for one in values]
+                if place.node is before:
+                    return
+
+    def lacks(self, code: Code, node: ast.expr) -> bool:
+        """Whether the port has the values nowhere that a function of the reference's has in a part of it."""
+        place = code.file, node.lineno, shortened(node)
+        return any(one.is_absent for one in self._others if (one.file, one.line, one.text) == place)
+
+    def values_there(self, code: Code, text: str) -> list[list[np.ndarray]]:
+        """What a function of the reference's has in each place that reads so."""
+        first, last = code.tree.lineno, code.tree.end_lineno or 0
+        return [
+            values
+            for file, line, other, values in self._theirs
+            if file == code.file and first <= line <= last and other == text
+        ]
 
     def found(self, is_right: Callable[[], bool], wanted: Callable[[Place], bool], seconds: float) -> list[Found]:
         """Places with each of which all is right, of those that are wanted, the one where it begins first.
@@ -120,17 +134,23 @@ class Trials:
         every, until = self._absent(wanted), time.process_time() + seconds
         offered = functools.cache(self._offered_together)
 
-        def in_turns(places: Sequence[int], turns: Iterable[int]) -> Iterator[tuple[int, dict[int, _Offer]]]:
+        def in_turns(places: Sequence[int], turns: Iterable[int]) -> Iterator[tuple[int, dict[int, Offer]]]:
             for turn, number in itertools.product(turns, places):
                 if time.process_time() > until:
                     return
                 if turn < len(together := offered(number)):
                     yield number, together[turn]
 
-        def first(tried: Iterable[tuple[int, dict[int, _Offer]]]) -> tuple[int, dict[int, _Offer]] | None:
+        def first(tried: Iterable[tuple[int, dict[int, Offer]]]) -> tuple[int, dict[int, Offer]] | None:
             return next((one for one in tried if self._is_right_with(one[1], is_right)), None)
 
         best = first(in_turns(every, range(_MOST_TURNS)))
+        if best is None:  # what ends too early has values that the reference has, too
+            until = time.process_time() + _BEFORE * seconds
+            further = (
+                (one, {one: offer}) for one in self._made_into(every) for offer in self._offers.of(one, _MOST_TURNS)
+            )
+            best = first(itertools.takewhile(lambda one: time.process_time() < until, further))
         if best is None:
             return []
         until = max(until, time.process_time() + _BEFORE * seconds)
@@ -145,12 +165,22 @@ class Trials:
                 mending += [other] if other is not None else []
         return [self._found(*one) for one in reversed(mending)]
 
-    def _found(self, number: int, together: Mapping[int, _Offer]) -> Found:
+    def _made_into(self, places: Sequence[int]) -> list[int]:
+        """Where values that the reference has were computed, which the first of these places are made of."""
+        made_by: dict[int, int] = {}
+        for number, values in self._noted.places.items():
+            for value in values:
+                made_by.setdefault(value, number)
+        inside = (id(one) for number in places[:_FIRST] for one in ast.walk(self._visited.places[number].node))
+        known = (number for one in inside if self._is_right(number := self._numbers.get(one, -1)))
+        return list(dict.fromkeys(made_by[self._noted.places[one][0]] for one in known if not self._is_size(one)))
+
+    def _found(self, number: int, together: Mapping[int, Offer]) -> Found:
         parts = [(self._visited.places[one], *offer) for one, offer in together.items()]
         calls_object = any(map(self._calls_object, together))
         return Found(self._visited.places[number], parts, self._goes_wrong(number), calls_object)
 
-    def _changes(self, together: Mapping[int, _Offer], until: float) -> bool:
+    def _changes(self, together: Mapping[int, Offer], until: float) -> bool:
         """Whether places take other values than their own until then."""
         table = self._noted.table.arrays
         return any(
@@ -229,14 +259,14 @@ class Trials:
         items = node.elts if isinstance(node, ast.Tuple) else []
         return [one for item in items if self._noted.places.get(one := self._numbers.get(id(item), -1))]
 
-    def _offered_together(self, number: int) -> list[dict[int, _Offer]]:
+    def _offered_together(self, number: int) -> list[dict[int, Offer]]:
         """What a place may take, alone and with those where the same is written, or several items of a tuple."""
         if self._noted.places[number]:
-            alone = [{number: offer} for offer in self._offered(number)]
+            alone = [{number: offer} for offer in self._offers.of(number)]
             twins = self._twins(number)
             return [both for one in alone for both in (one, *([dict.fromkeys(twins, one[number])] if twins else ()))]
         items = self._items(number)
-        choices = [[None, *self._offered(one)] for one in items]
+        choices = [[None, *self._offers.of(one)] for one in items]
         every = itertools.islice(itertools.product(*choices), _MOST_TURNS * _MOST_TURNS)
         made = [{one: offer for one, offer in zip(items, choice, strict=True) if offer is not None} for choice in every]
         return [one for one in made if len(one) > 1][:_MOST_TURNS]
@@ -255,13 +285,15 @@ class Trials:
         ]
         return twins if len(twins) > 1 else []
 
-    def _is_right_with(self, together: Mapping[int, _Offer], is_right: Callable[[], bool]) -> bool:
+    def _is_right_with(self, together: Mapping[int, Offer], is_right: Callable[[], bool]) -> bool:
         values = {number: made for number, (_, made) in together.items()}
         exchanged = Exchanged(values, self._like)
         with self._visited.by(exchanged):
             try:
+                with guarded(self._longest):
+                    found = is_right()
                 # A loop that goes on for longer with wrong values ends with right ones as the reference's does.
-                return is_right() and all(
+                return found and all(
                     len(made) >= len(self._noted.places[number]) or exchanged.times[number] <= len(made)
                     for number, (_, made) in together.items()
                 )
@@ -295,27 +327,6 @@ class Trials:
                 return True
         return False
 
-    def _offered(self, number: int) -> list[_Offer]:
-        """The reference's values that a place may take, the likeliest first."""
-        ours = [self._noted.table.arrays[one] for one in self._noted.places[number]]
-        words = _words_of_value(self._visited.places[number].node)
-        near: list[tuple[bool, float, float, Other, list[np.ndarray]]] = []
-        seen = set[tuple[int, ...]]()
-        for other in self._others:
-            key = tuple(map(id, other.values[: len(ours)]))
-            if len(other.values) * _OFTENER < len(ours) or key in seen:
-                continue
-            seen.add(key)
-            if (made := fitted(ours, other.values)) is not None and 0.0 < made[0] < math.inf:
-                near.append((not other.is_absent, -made[1], made[0], other, made[2]))
-        near.sort(key=lambda one: one[:3])
-        alike = sorted(near, key=lambda one: -_alike(words, spelled_words(one[3].text)))
-        if all(array.size == 1 for array in ours):  # how near one number is to another says little
-            chosen = [one for both in zip(alike[:_NEAREST], near[:_NEAREST], strict=False) for one in both]
-        else:
-            chosen = [*near[:_NEAREST], *alike[:_LIKEST]]
-        return list({id(one[3]): one[3:] for one in chosen}.values())
-
 
 class Exchanged:
     """Gives places other values, one after the other and from the first again, as a visitor; `like`: as
@@ -343,16 +354,6 @@ def as_value(array: np.ndarray, value: Any, like: Like) -> Any:
     if isinstance(value, (bool, int, float, np.generic)):
         return type(value)(array.item())
     return like(array, value)
-
-
-def _words_of_value(node: ast.AST) -> list[str]:
-    """The words of an expression, or of what a statement changes a name to."""
-    return words_of(ast.BinOp(node.target, node.op, node.value) if isinstance(node, ast.AugAssign) else node)
-
-
-def _alike(words: Sequence[str], others: Sequence[str]) -> float:
-    """How alike two expressions are by their words, of which the second may have many more."""
-    return ratio(words, others) + (Counter(words) & Counter(others)).total() / max(len(words), 1)
 
 
 def _has_effects(code: Code) -> bool:
