@@ -1,5 +1,6 @@
 """Records optimizer steps on given gradients, and the schedule alone, on one side."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from twinalign.case.definition import Case
 from twinalign.case.moved_values import scaled_by_pattern
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording, sample
-from twinalign.replay.noted_functions import noted
+from twinalign.replay.noted_expressions import kept_values, values_of
+from twinalign.replay.noted_functions import noted, unnoted
 from twinalign.replay.running_functions import functions_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
@@ -158,6 +160,15 @@ def ask_schedule(
         for name, value in found.items():
             values.setdefault(name, []).append(value)
     return values
+
+
+def values_in_steps(worker: Any, path: str, **given: Any) -> dict[str, Any]:
+    """The values in the code that takes the steps of `record_steps`, as `values_of` writes them.
+
+    Where they are too many, those of the steps that `keep_run` knows, of some parameters.
+    """
+    found = values_of(functools.partial(unnoted(record_steps), worker, **given), path)
+    return found if found["expressions"] else kept_values(worker, path)
 
 
 def _scheduled(case: Case, optimizer: Any, step: int, framework: str, backend: Any) -> dict[str, float] | None:

@@ -22,6 +22,7 @@ from twinalign.replay.optimizer import (
     differing_quantities,
     record_schedule,
     record_steps,
+    values_in_steps,
     wrong_values,
 )
 from twinalign.search.components import ComponentContext, Mended
@@ -184,6 +185,8 @@ def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
             STAGE,
             "optimizer",
             prepare=functools.partial(context.processes["ref"].call, record_steps, **asked),
+            values=values_in_steps,
+            values_given={name: asked[name] for name in ("initial", "gradients", "weights", "rates")},
         ),
         weights=context.weights[STAGE]["ref"],
         gradients=str(context.gradients),
