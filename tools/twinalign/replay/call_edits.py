@@ -277,3 +277,17 @@ def is_no_count(node: ast.expr) -> bool:
     """Whether it is a number below one."""
     value = node.value if isinstance(node, ast.Constant) else None
     return isinstance(node, ast.UnaryOp) or (isinstance(value, int) and value <= 0)
+
+
+def additions(nodes: Iterable[ast.AST]) -> list[ast.BinOp]:
+    """Sums and differences."""
+    return [one for one in nodes if isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Add, ast.Sub))]
+
+
+def one_more_or_less(nodes: Sequence[ast.expr]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Of a length or place; where a whole number is added to one, that number is edited."""
+    added_to = {id(one.left) for one in additions(nodes) if isinstance(getattr(one.right, "value", None), int)}
+    for node in (one for one in nodes if id(one) not in added_to):
+        is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
+        if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
+            yield from ((node, ast.BinOp(node, kind(), ast.Constant(1))) for kind in (ast.Add, ast.Sub))

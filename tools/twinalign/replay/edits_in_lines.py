@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, Difference
+from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.helper_edits import Edit, HelperEdit, PartsExchanged, Run, fitting_edit, mended_helper
 from twinalign.replay.left_out_arguments import left_out_arguments
@@ -22,6 +23,8 @@ from twinalign.replay.small_edits import in_calls_of_reference, parts_of_referen
 
 _FEW_WORDS = 4
 """A single line in which both sides differ by no more words says itself what is wrong."""
+_SAME_NAME = 0.8
+"""Share of equal letters of two attributes that are called much alike, as `_scale` and `scale`."""
 
 
 def told_inside(
@@ -37,6 +40,7 @@ def told_inside(
     edit = edit or lines.edit or next((one for search in searches if (one := search(lines, run)) is not None), None)
     if edit is None:
         return None
+    edit = _in_own_names(edit)
     known = {"helper_edit": edit.to_json() | {"of": text}}
     if any(edit.code is one.ours for one in lines.lines) or edit.text == lines.detail:
         return head + edit.text + end, {**evidence, "lines_of_port": edit.lines_of_port, **known}
@@ -44,6 +48,24 @@ def told_inside(
     where = "in" if lines.is_whole else "called by"
     said = f"{head}{joint}{edit.text}; {where} {found or 'the line'}{end}"
     return said, {**evidence, "lines_of_port": [*edit.lines_of_port, *evidence["lines_of_port"]], **known}
+
+
+def _in_own_names(edit: Edit) -> Edit:
+    """The edit with the port's attributes of `self` where it has the reference's that are called much like them."""
+    if type(edit) is not HelperEdit or not isinstance(edit.new, ast.expr):
+        return edit
+    own = {one.attr for one in _of_self(edit.code.tree)}
+    changed: dict[ast.AST, ast.AST] = {}
+    for one in (one for one in _of_self(edit.new) if one.attr not in own):
+        for name in difflib.get_close_matches(one.attr, own, 1, _SAME_NAME):
+            changed[one] = ast.Attribute(one.value, name, ast.Load())
+    new = ast.fix_missing_locations(ast.copy_location(with_nodes(edit.new, changed), edit.old))
+    return dataclasses.replace(edit, new=new) if changed else edit
+
+
+def _of_self(tree: ast.AST) -> list[ast.Attribute]:
+    attributes = (one for one in ast.walk(tree) if isinstance(one, ast.Attribute))
+    return [one for one in attributes if getattr(one.value, "id", "") == "self"]
 
 
 def proof_of(variant: Any) -> dict[str, Any]:

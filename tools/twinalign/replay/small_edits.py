@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from twinalign.replay.call_edits import (
+    additions,
     axes_in,
     counts_in,
     given_to,
@@ -15,6 +16,7 @@ from twinalign.replay.call_edits import (
     means,
     of_call,
     of_size,
+    one_more_or_less,
     sizes_of_two,
     through_all,
     with_axes,
@@ -80,12 +82,13 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
     given = [node.arg for node in scope if isinstance(node, ast.arg) and node.arg != "self"]
     names = [*dict.fromkeys(name for name in (*(node.id for node in every), *given) if name not in read), *read]
     axes = {id(axis) for node in nodes for axis in _axes_in_order(node)}
-    counts = counts_in(nodes)
+    counts, added = counts_in(nodes), {id(one.right) for one in additions(nodes)}
     for node in nodes:
         yield from (
             (node, placed(new, node))
             for new in _of_constant(node, known, options)
             if id(node) not in axes and not (id(node) in counts and is_no_count(new))
+            if not (id(node) in added and getattr(new, "value", None) == 0)  # the other side is an edit by itself
         )
     for node in nodes:
         calls = (*of_call(node), *with_axes(node, reduced), *lists_beside(node, scope))
@@ -100,8 +103,8 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
         yield from ((part, placed(new, part)) for new in through_all(part))
     owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}  # which are no numbers
     computed = [node for node in nodes if _is_computed(node) and id(node) not in owners]
-    for node in (one for one in nodes if id(one) not in owners):
-        yield from ((node, placed(new, node)) for new in _one_more_or_less(node))
+    numbers = [one for one in nodes if id(one) not in owners]
+    yield from ((node, placed(new, node)) for node, new in one_more_or_less(numbers))
     for node in computed:
         yield from ((node, placed(new, node)) for new in _squared_or_at_places(node, scope))
         yield from ((node, times(node, factor)) for factor in _FACTORS)
@@ -355,13 +358,6 @@ def _of_name(node: ast.expr, names: Sequence[str]) -> Iterator[ast.expr]:
     makes = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _MAKING
     if isinstance(node, ast.Name) or isinstance(number_of(node), float) or makes:
         yield from (ast.Name(name, ast.Load()) for name in names if name != getattr(node, "id", ""))
-
-
-def _one_more_or_less(node: ast.expr) -> Iterator[ast.expr]:
-    """Of a length or place."""
-    is_whole = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("int", "len")
-    if isinstance(node, (ast.Name, ast.Subscript)) or is_whole:
-        yield from (ast.BinOp(node, kind(), ast.Constant(1)) for kind in (ast.Add, ast.Sub))
 
 
 def _squared_or_at_places(node: ast.expr, scope: Sequence[ast.AST]) -> Iterator[ast.expr]:
