@@ -14,7 +14,7 @@ from twinalign.causes.layers.explaining import ALMOST
 from twinalign.causes.layers.target import CONSTANTS, Target
 from twinalign.causes.proving import Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause
-from twinalign.replay.budget import Budget
+from twinalign.replay.budget import Budget, set_budget_of_next
 from twinalign.reports.fault_facts import facts
 
 
@@ -298,3 +298,19 @@ def test_more_time_for_all_is_more_time_for_one(seconds: float, of_one: float, m
         assert not budget.is_spent
         now[0] = of_one
         assert budget.is_spent
+
+
+def test_what_reads_a_wrong_part_is_searched_for_a_shorter_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.process_time", lambda: now[0])
+    monkeypatch.setattr("twinalign.replay.budget.BUDGET", budget := Budget(60.0))
+    set_budget_of_next(None, 6.0)
+    with budget.of_one():
+        now[0] = 5.9
+        assert not budget.is_spent
+        now[0] = 6.0
+        assert budget.is_spent
+    set_budget_of_next(None, math.inf)
+    with budget.of_one():
+        now[0] = 25.9
+        assert not budget.is_spent

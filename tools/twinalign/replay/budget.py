@@ -24,13 +24,15 @@ class Budget:
 
     def begin(self, seconds: float) -> None:
         self.seconds = self.left = seconds
+        self.of_next = math.inf
+        """Seconds for the next cause, at most."""
 
     @contextlib.contextmanager
     def of_one(self) -> Iterator[None]:
         """What runs within is the search for one cause."""
         self._from = time.process_time()
         longer = max(1.0, self.seconds / OF_ALL) if math.isfinite(self.seconds) else 1.0
-        self._until = self._from + min(SECONDS_OF_ONE * longer, self.left * SHARE_OF_ONE)
+        self._until = self._from + min(SECONDS_OF_ONE * longer, self.left * SHARE_OF_ONE, self.of_next)
         try:
             yield
         finally:
@@ -57,4 +59,10 @@ BUDGET = Budget()
 def set_budget(worker: Any, seconds: float) -> dict[str, Any]:
     """Begin anew with so many seconds for the causes that this process is asked for next."""
     BUDGET.begin(seconds)
+    return {}
+
+
+def set_budget_of_next(worker: Any, seconds: float) -> dict[str, Any]:
+    """Look for the next causes for so many seconds each, at most."""
+    BUDGET.of_next = seconds
     return {}

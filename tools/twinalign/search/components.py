@@ -10,6 +10,7 @@ import numpy as np
 
 from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.replay.budget import set_budget_of_next
 from twinalign.replay.construction_places import reference_code
 from twinalign.replay.noted_expressions import kept_values
 from twinalign.replay.noted_functions import port_functions
@@ -19,6 +20,10 @@ from twinalign.search.edits_of_port import lacks_edit, seconds_for, with_edit
 
 class NotSearchedError(Exception):
     """A component cannot be searched, and why."""
+
+
+_SECONDS_IF_WRONG_BEFORE = 6.0
+"""For the cause in what reads a part that is known to be wrong: most often it is nothing but that part's fault."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +131,8 @@ class ComponentContext:
         if not self.explain:
             return None
         self.processes["ref"].call(set_port_code, **(functions or self.functions_of_port()))
+        seconds = _SECONDS_IF_WRONG_BEFORE if self.is_wrong_before else math.inf
+        self.processes["ref"].call(set_budget_of_next, seconds=seconds)
         answer = self.processes["ref"].call(function, **given)
         if answer.get("stopped"):
             self.stopped.append(answer["stopped"])

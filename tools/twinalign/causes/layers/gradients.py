@@ -73,7 +73,8 @@ def gradient_not_stopped(subject: LayerSubject) -> Iterator[Variant]:
 @backward()
 def gradient_hook_missing(subject: LayerSubject) -> Iterator[Variant]:
     """A hook that changes a parameter's gradient is left out."""
-    for name in [name for name, parameter in subject.module.named_parameters() if parameter._backward_hooks]:
+    named = subject.module.named_parameters() if subject.module is not None else ()  # a loss may be a function
+    for name in [name for name, parameter in named if parameter._backward_hooks]:
         yield Within(f"on {name}", functools.partial(_with, subject.module, [name], "_backward_hooks", None))
 
 
