@@ -110,6 +110,13 @@ def test_unexplained_faults_of_like_layers_are_told_once() -> None:
     assert facts(shown[0])[0] == "the same in 2 more: blocks.1.attn, blocks.2.attn"
 
 
+def test_what_layers_of_one_class_keep_wrongly_is_told_once_wherever_they_stand() -> None:
+    kept = [{**unexplained(path), "phase": "state"} for path in ("stem.norm", "blocks.0.bn1", "tail.bn")]
+    for fault in kept[:2]:
+        fault["evidence"] = {**fault["evidence"], "paddle_class": "ours.Norm"}
+    assert [one["also"] for one in entries(kept)] == [["blocks.0.bn1"], []]
+
+
 def test_one_wrong_line_that_layers_run_with_other_numbers_is_told_once() -> None:
     texts = [f"the scale differs: left out (it is {number})" for number in (0.5, 0.25, 0.25)]
     lines = [{"lines_of_port": [["/a/port.py", 7, 7]]}, {"lines_of_port": [["/a/port.py", 7, 7]]}, {}]

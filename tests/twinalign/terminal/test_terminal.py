@@ -156,6 +156,22 @@ def test_an_allowance_that_was_used_is_told() -> None:
     assert "paddle_average_pool" not in text
 
 
+def test_why_an_aligned_stage_is_far_above_rounding_is_told() -> None:
+    near = TensorVerdict("logits", "aligned", "near", noise_ratio=9.0)
+    far = TensorVerdict("loss", "aligned", "the float64 runs agree", noise_ratio=69.0)
+    known = TensorVerdict("moment2", "aligned", "why", noise_ratio=90.0, allowed="paddle_adam_second_moment")
+    wrong = TensorVerdict("psnr", "diverged", "apart", noise_ratio=80.0)
+    stages = {
+        "forward": Comparison("aligned", [near], PASSED),
+        "loss": Comparison("aligned", [near, far, known], PASSED),
+        "metric": Comparison("diverged", [wrong], PASSED),
+    }
+    text = printed(RunResult("net", stages, {}, 3.0))
+    assert "\nloss: noise × 69 in loss: the float64 runs agree\n" in text
+    assert "forward: noise" not in text
+    assert "metric: noise" not in text
+
+
 def test_a_stage_keeps_the_guides_number_and_nan_is_not_bit_equal() -> None:
     right = TensorVerdict("logits", "aligned", "", max_abs=0.0)
     nan = TensorVerdict("loss", "diverged", "NaN on one side", max_abs=0.0, basis="structure")

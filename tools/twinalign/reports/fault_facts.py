@@ -85,8 +85,13 @@ def _keys(fault: Mapping[str, Any], number: int) -> list[Any]:
 
 
 def _alike(fault: Mapping[str, Any], number: int) -> Any:
-    """What unexplained faults of like layers have in common, such as all blocks; else `number`, this one's own."""
+    """What unexplained faults of like layers have in common, such as all blocks; else `number`, this one's own.
+
+    What layers of one class keep is made by one code, wherever they stand.
+    """
     evidence, like = fault["evidence"], _NUMBER.sub("#", str(fault["paddle_layer"]))
+    if fault["phase"] == "state":
+        like = str(evidence.get("paddle_class"))
     if like == fault["paddle_layer"] or "accepted" in evidence:
         return number
     facts = [evidence.get(name) for name in ("paddle_class", "where", "inside", "notes", "fits_here")]

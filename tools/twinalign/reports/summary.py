@@ -1,5 +1,6 @@
 """`summary.json` of a run, and sentences about the run as a whole."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,13 @@ from twinalign.files.recordings import read_metadata
 from twinalign.reports.language import Language
 from twinalign.reports.shown_values import short_name
 from twinalign.verdict.allowances import KNOWN_ALLOWANCES
-from twinalign.verdict.results import float64_agrees
+from twinalign.verdict.results import ALIGNED, float64_agrees
 
 FILES = "comparison"
 """Name of the only stage in the report of two files."""
 _GUIDE = 6
+_FAR = 10.0
+"""An aligned stage so many times above the reference's own rounding needs a word why."""
 _STEP = re.compile(r"step(\d+)\.")
 _ORDER = {"diverged": 0, "inconclusive": 1, "rounding": 2, "aligned": 3}
 
@@ -79,6 +82,18 @@ def allowed(stages: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 counts = found.setdefault(str(tensor["allowed"]), {})
                 counts[stage] = counts.get(stage, 0) + 1
     return [_allowance(name, counts) for name, counts in found.items()]
+
+
+def far_from_rounding(stages: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Of each aligned stage far above the reference's rounding, why it is aligned, if no allowance says so."""
+    found = []
+    for stage, comparison in stages.items():
+        tensors = [one for one in deciding(comparison["tensors"]) if not one.get("allowed")]
+        most = greatest(tensors, "noise_ratio")
+        if comparison["verdict"] == ALIGNED and most is not None and _FAR < float(most) < math.inf:
+            worst = next(one for one in tensors if one["noise_ratio"] == most)
+            found.append(f"{stage}: noise × {float(most):.2g} in {short_name(worst['name'])}: {worst['reason']}")
+    return found
 
 
 def _allowance(name: str, counts: Mapping[str, int]) -> str:

@@ -13,6 +13,7 @@ from twinalign.reports.summary import (
     accepted,
     allowed,
     deciding,
+    far_from_rounding,
     greatest,
     identical,
     not_checked,
@@ -51,7 +52,7 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
         if "training" in comparison:
             print_training(comparison["training"], console)
     _print_initial(found, console)
-    for text in allowed(found["stages"]):
+    for text in (*allowed(found["stages"]), *far_from_rounding(found["stages"])):
         print_text(console, f"\n{text}", "dim")
     if missing := not_checked(found, say):
         print_text(console, f"\n{missing}", "dim")

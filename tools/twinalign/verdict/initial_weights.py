@@ -276,7 +276,7 @@ def _named(
         [] if one.constant is not None or one.orthogonal or one.is_table else fitting(one.draws, shape, weight)
         for one in (first, second)
     ]
-    if "weight" not in place[0].rpartition(".")[2]:  # a table of a layer's own has no fans
+    if weight is None and "weight" not in place[0].rpartition(".")[2]:  # a table of a layer's own has no fans
         known = [sorted(side, key=lambda one: one.digits != 1) for side in known]
     # A test has told the two apart, so what the reference starts from is not what the port starts from.
     known[1] = [one for one in known[1] if one not in known[0][:1]]
