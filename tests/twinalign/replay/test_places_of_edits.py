@@ -588,3 +588,30 @@ def fit(x):
     edits = list(handed_on(made.unit.codes, made.values["functions"], trials))
     text = "`total(x)['loss']` in place of `total(x)['loss'] / 4`, line 5 of ours_of_places.py"
     assert text in [edit.text for edit in edits if made.unit.fit(edit) is Fit.ALL]
+
+
+def test_what_an_own_function_gives_wrongly_is_not_written_out_around_its_call(tmp_path: Path) -> None:
+    """Each of two calls has its own place in the reference, and none is that of both."""
+    reference = """
+import numpy as np
+
+def compare(p, t):
+    one = ((p - p.mean(axis=1, keepdims=True)) ** 2).mean(axis=1)
+    other = ((t - t.mean(axis=1, keepdims=True)) ** 2).mean(axis=1)
+    return np.abs(np.log(one + 0.5) - np.log(other + 0.5)).sum()
+"""
+    port = """
+import numpy as np
+
+def energy(x):
+    centred = x - x.mean()
+    return (centred ** 2).mean(axis=1)
+
+def distance(p, t):
+    log_p = np.log(energy(p) + 0.5)
+    log_t = np.log(energy(t) + 0.5)
+    return np.abs(log_p - log_t).sum()
+"""
+    edit, place = found(tmp_path, reference, port, lambda made: made.compare(X, W), lambda made: made.distance(X, W))
+    assert place.place.code.name == "distance"
+    assert edit is None

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from twinalign.replay.aligned_code import Code
 from twinalign.replay.grafts import Graft, made_once
 from twinalign.replay.helper_edits import BothEdits, HelperEdit
 from twinalign.replay.likeness import ratio, words_of
@@ -23,7 +24,7 @@ def smallest(edit: Any, is_right: Callable[[HelperEdit], bool]) -> Any:
     """A part of what an edit takes from the reference, or two, with which all is right as well; else the edit."""
     if not isinstance(edit, Graft):
         return edit
-    depths = _opened(edit)
+    depths = opened(edit.code, edit.old)
     parts = list(itertools.islice(_parts(edit, depths), _MOST))
     inside = {id(one): set(expressions([one.old])) for one in parts}
     two = itertools.combinations(sorted(parts, key=lambda one: (one.old.lineno, one.old.col_offset)), 2)
@@ -60,10 +61,10 @@ def _parts(graft: Graft, ours: Iterable[ast.AST]) -> Iterator[HelperEdit]:
     yield from sorted(found, key=_size)
 
 
-def _opened(graft: Graft) -> dict[ast.AST, int]:
-    """The parts of what an edit replaces, 0, and of what its names are made of, 1 and more."""
-    made_of = made_once(graft.code)
-    found: dict[ast.AST, int] = dict.fromkeys(expressions([graft.old]), 0)
+def opened(code: Code, node: ast.AST) -> dict[ast.AST, int]:
+    """The parts of a part of a function, 0, and of what its names are made of, 1 and more."""
+    made_of = made_once(code)
+    found: dict[ast.AST, int] = dict.fromkeys(expressions([node]), 0)
     for depth in range(_OPENED):
         names = [one for one, at in found.items() if at == depth and isinstance(one, ast.Name) and one.id in made_of]
         inner = expressions([made_of[one.id] for one in names])

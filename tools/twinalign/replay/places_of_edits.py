@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import CodeType
 from typing import Any
 
-from twinalign.replay.aligned_code import Code, line_of
+from twinalign.replay.aligned_code import Code, last_part, line_of
 from twinalign.replay.code_text import shortened
 from twinalign.replay.edits_in_place import assigned, fitting_in_place
 from twinalign.replay.grafts import Graft, function_at, in_words_of_port, made_once
@@ -24,7 +24,7 @@ from twinalign.replay.module_constants import constants_of_modules
 from twinalign.replay.noted_expressions import Place, Visited, noted_in, read_values
 from twinalign.replay.noted_values import Values
 from twinalign.replay.ordered_edits import Fit, answer_of, fitting_edit, mending, stopped
-from twinalign.replay.parts_of_grafts import smallest
+from twinalign.replay.parts_of_grafts import opened, smallest
 from twinalign.replay.slices import distances
 from twinalign.replay.small_edits import expressions
 from twinalign.replay.value_trials import Found, Like, Other, Trials
@@ -116,7 +116,9 @@ def found_by_values(
         there, made = function_at(values["functions"], at), made_once(code)
         yield from ranked_edits([code], [*theirs, *([there[0].tree] if there is not None else [])])
         yield from _other_names(place, named)
-        for form in (*_by_values(place, there, other, trials), *in_words_of_port(code, named, values["functions"], at)):
+        calls = _wrong_calls(place, unit.codes, trials)
+        forms = *_by_values(place, there, other, trials), *in_words_of_port(code, named, values["functions"], at)
+        for form in (one for one in forms if calls <= {*_called(one)}):
             for old in (*([made[node.id]] if isinstance(node, ast.Name) and node.id in made else []), node):
                 yield Graft(code, old, ast.fix_missing_locations(ast.copy_location(assigned(old, form), old)))
         yield from (edit for edit in grafted if edit.code is code)
@@ -176,6 +178,17 @@ def found_anyhow(
         far = {one: steps + _BEYOND * (place.is_where and one not in inside) for one, steps in far.items()}
         fit = unit.fit
     return fitting_edit(edits(far), fit, left) or told(place)
+
+
+def _wrong_calls(place: Place, codes: Sequence[Code], trials: Trials) -> set[str]:
+    """The port's own functions that a place calls for wrong values: the edit belongs in them, not around."""
+    own = {code.name.rpartition(".")[2] for code in codes}
+    parts = (one for one in opened(place.code, place.node) if isinstance(one, ast.Call) and trials.is_wrong(one))
+    return {name for one in parts for name in [last_part(ast.unparse(one.func))] if name in own}
+
+
+def _called(node: ast.AST) -> Iterator[str]:
+    return (last_part(ast.unparse(one.func)) for one in ast.walk(node) if isinstance(one, ast.Call))
 
 
 def _by_values(place: Place, there: tuple[Code, Values] | None, other: Other, trials: Trials) -> Iterator[ast.expr]:

@@ -112,6 +112,11 @@ class Trials:
                 if place.node is before:
                     return
 
+    def is_wrong(self, node: ast.AST) -> bool:
+        """Whether a part of a function of the port's has values that the reference lacks."""
+        values = self._noted.places.get(self._numbers.get(id(node), -1))
+        return bool(values) and not self._known.issuperset(values or ())
+
     def lacks(self, code: Code, node: ast.expr) -> bool:
         """Whether the port has the values nowhere that a function of the reference's has in a part of it."""
         place = code.file, node.lineno, shortened(node)
