@@ -181,10 +181,11 @@ def found_anyhow(
 
 
 def _wrong_calls(place: Place, codes: Sequence[Code], trials: Trials) -> set[str]:
-    """The port's own functions that a place calls for wrong values: the edit belongs in them, not around."""
+    """The port's own functions that a place calls and that go wrong before it: the edit belongs in them, not around."""
     own = {code.name.rpartition(".")[2] for code in codes}
-    parts = (one for one in opened(place.code, place.node) if isinstance(one, ast.Call) and trials.is_wrong(one))
-    return {name for one in parts for name in [last_part(ast.unparse(one.func))] if name in own}
+    calls = (one for one in opened(place.code, place.node) if isinstance(one, ast.Call))
+    wrong = (last_part(ast.unparse(one.func)) for one in calls if trials.goes_wrong_before(one, place.node))
+    return own.intersection(wrong)
 
 
 def _called(node: ast.AST) -> Iterator[str]:

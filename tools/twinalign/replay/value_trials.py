@@ -105,17 +105,26 @@ class Trials:
         self._offers = Offers(visited, noted, self._others, orders)
 
     def values_of(self, code: Code, before: ast.AST | None = None) -> Iterator[tuple[ast.AST, list[np.ndarray]]]:
-        """What a function of the port has values for, and these, one after the other; as far as one, if it is given."""
+        """What a function of the port has values for, and these, one after the other.
+
+        `before`: as far as this part, until it goes wrong: in a loop that makes all wrong.
+        """
+        until = self._begins(self._numbers[id(before)]) if id(before) in self._numbers else math.inf
         for number, values in self._noted.places.items():  # in the order in which they had the first
             if (place := self._visited.places[number]).code is code and values:
-                yield place.node, [self._noted.table.arrays[one] for one in values]
+                known = zip(values, self._noted.times[number], strict=True)
+                arrays = [self._noted.table.arrays[value] for value, time in known if time < until]
+                if arrays:
+                    yield place.node, arrays
                 if place.node is before:
                     return
 
-    def is_wrong(self, node: ast.AST) -> bool:
-        """Whether a part of a function of the port's has values that the reference lacks."""
-        values = self._noted.places.get(self._numbers.get(id(node), -1))
-        return bool(values) and not self._known.issuperset(values or ())
+    def goes_wrong_before(self, node: ast.AST, other: ast.AST) -> bool:
+        """Whether a part of a function of the port's has a value that the reference lacks before another has one."""
+        numbers = [self._numbers.get(id(one), -1) for one in (node, other)]
+        if any(number not in self._noted.places for number in numbers):
+            return False
+        return self._begins(numbers[0]) < self._begins(numbers[1])
 
     def lacks(self, code: Code, node: ast.expr) -> bool:
         """Whether the port has the values nowhere that a function of the reference's has in a part of it."""
