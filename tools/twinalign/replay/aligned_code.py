@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import textwrap
 from collections.abc import Container, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from twinalign.replay.code_text import AS_WRITTEN, LONGEST, shortened, shortened_both
@@ -79,6 +80,17 @@ class Code:
     @functools.cached_property
     def calls(self) -> list[ast.Call]:
         return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @functools.cached_property
+    def modules(self) -> dict[str, str]:
+        """Module → the name that the function's own module has for it."""
+        held = {name: value for one in self.functions for name, value in one.__globals__.items()}
+        return {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
+
+    @functools.cached_property
+    def named_things(self) -> dict[str, str]:
+        """Name that it reads from its module, of a module or of what has its place in one → that place."""
+        return {name: str(found[1]) for name, found in self.globals.items() if found[0] == "name"}
 
     @functools.cached_property
     def first_lines(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 from twinalign.replay.aligned_code import Code, last_part, parsed
@@ -114,8 +114,7 @@ def grafts(
         if time.process_time() > until:
             break
         named = next((values[one.__code__] for one in code.functions if one.__code__ in values), {})
-        held = {name: value for one in code.functions for name, value in one.__globals__.items()}
-        ours = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
+        ours = code.modules
         made = [form for of, others_named, some in wanted for form in _forms(of, others_named, some, named, ours)]
         later = _LATER * delays(code)
         found += ((likely - later, edit) for likely, edit in _edits(code, named, theirs_all, made, chosen))
@@ -134,8 +133,7 @@ def in_words_of_port(
         named: the values of the names in the port's function.
         theirs: as for `grafts`.
     """
-    held = {name: value for one in code.functions for name, value in one.__globals__.items()}
-    modules = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
+    modules = code.modules
     if (found := function_at(theirs, place)) is None:
         return []
     of, its = found
@@ -233,7 +231,7 @@ def _forms(
     code: Code, others: Values, expressions_of: Iterable[_Expression], ours: Values, places: Mapping[str, str]
 ) -> Iterator[tuple[ast.expr, bool]]:
     """Expressions of one of the reference's functions in the names of one of the port's; whether each is absent."""
-    modules = {name: str(found[1]) for name, found in code.globals.items() if found[0] == "name"}
+    modules = code.named_things
     partners: dict[str, list[ast.expr]] = {}
     for one in expressions_of:
         for name in one.names.keys() - partners.keys():

@@ -6,7 +6,6 @@ import ast
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -114,16 +113,13 @@ def _forms(
     """A statement of one of the reference's functions in the names of one of the port's."""
     if (names := names_of_values(of, node, named)) is None or target not in names:
         return
-    modules = {name: str(found[1]) for name, found in of.globals.items() if found[0] == "name"}
-    held = {name: value for one in code.functions for name, value in one.__globals__.items()}
-    ours = {value.__name__: name for name, value in held.items() if isinstance(value, ModuleType)}
     choices = itertools.product(*(partners(name, name == target) for name in names))
     for choice in itertools.islice(choices, _FORMS):
         nodes: dict[ast.AST, ast.AST] = {
             one: _as_used(new, one) for name, new in zip(names, choice, strict=True) for one in names[name]
         }
         try:
-            made: Any = in_paddle(with_nodes(node, nodes), modules, ours)
+            made: Any = in_paddle(with_nodes(node, nodes), of.named_things, code.modules)
         except NotSpelledError:
             continue
         if ast.unparse(made.value) not in map(ast.unparse, getattr(made, "targets", ())):

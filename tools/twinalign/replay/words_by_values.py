@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ def by_values(code: Code, place: ast.AST, of: Code, node: ast.expr, trials: Tria
 
 class _Words:
     def __init__(self, code: Code, place: ast.AST, of: Code, trials: Trials) -> None:
-        self._of, self._trials = of, trials
+        self._code, self._of, self._trials = code, of, trials
         held = [(node, values) for node, values in trials.values_of(code, place) if isinstance(node, _HELD)]
         self._held = sorted(
             held, key=lambda one: (isinstance(one[0], (ast.Call, ast.Subscript)), len(ast.unparse(one[0])))
@@ -51,10 +50,8 @@ class _Words:
         ]
 
     def of(self, node: ast.expr) -> ast.expr | None:
-        modules = {name: str(found[1]) for name, found in self._of.globals.items() if found[0] == "name"}
-        places = {value.__name__: name for name, value in self._scope.items() if isinstance(value, ModuleType)}
         try:
-            return in_paddle(self._inside(node, 0), modules, places)
+            return in_paddle(self._inside(node, 0), self._of.named_things, self._code.modules)
         except (_NoWordsError, NotSpelledError):
             return None
 
