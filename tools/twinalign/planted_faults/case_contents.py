@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import inspect
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from twinalign.case.averaging import averaging_method
 from twinalign.case.calling import named_values
 from twinalign.case.definition import Case, stages_of
+from twinalign.case.samples import first_samples
 from twinalign.patching import replaced
 from twinalign.planted_faults.interception import FUNCTIONS, Interception
 from twinalign.stages.context import step_inputs
@@ -163,9 +163,11 @@ def _read(worker: Any, found: CaseContents) -> None:
     backend = worker.backend
     for split in found.case.splits:
         called = found.transforms.setdefault(split, set())
-        next(iter(found.case.dataset("paddle", split)), None)  # imports the modules whose functions are counted
+        next(
+            first_samples(found.case.dataset("paddle", split), 1), None
+        )  # imports the modules whose functions are counted
         with counting_transforms(found, called.add):
-            samples = itertools.islice(iter(found.case.dataset("paddle", split)), found.case.data_samples)
+            samples = first_samples(found.case.dataset("paddle", split), found.case.data_samples)
             for index, sample in enumerate(samples):
                 if index == 0:
                     found.samples[split] = {

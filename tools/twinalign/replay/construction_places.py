@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from twinalign.case.definition import Case
+from twinalign.case.samples import first_samples
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.processes.tracebacks import is_users_file
 from twinalign.replay import metric
@@ -248,7 +248,7 @@ def _ready(worker: Any, case: Case, component: str) -> Callable[[], Any]:
     if kind == "dataset":
 
         def read() -> None:
-            list(itertools.islice(case.dataset(framework, split), _FEW))
+            list(first_samples(case.dataset(framework, split), _FEW))
             for steps in case.preprocessing(framework, split, 0).values():
                 functools.reduce(lambda value, step: step[1](value), steps, None)
 

@@ -1,7 +1,6 @@
 """Records samples, and the steps that make their images, on one side; writes pictures for a person to look at."""
 
 import functools
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from twinalign.case.calling import named_values
 from twinalign.case.definition import Case, Steps
+from twinalign.case.samples import first_samples
 from twinalign.errors import InputError
 from twinalign.files.recordings import save_npz
 from twinalign.replay.noted_expressions import values_of
@@ -50,7 +50,7 @@ def record_samples(worker: Any, folder: str, splits: Sequence[str] | None = None
 
 def items_of(worker: Any, case: Case, split: str, most: int) -> Iterator[dict[str, np.ndarray]]:
     """The first samples of a split, each as its values by name."""
-    for sample in itertools.islice(case.dataset(worker.framework, split), most):
+    for sample in first_samples(case.dataset(worker.framework, split), most):
         yield sample_arrays(worker.backend, sample)
 
 
@@ -90,7 +90,7 @@ def same_item(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) ->
 @noted
 def read_samples(worker: Any, split: str, count: int) -> dict[str, Any]:
     """Read the first samples of a split, so that the functions that make them are noted."""
-    for _ in itertools.islice(worker.fresh_case(STAGE).dataset(worker.framework, split), count):
+    for _ in first_samples(worker.fresh_case(STAGE).dataset(worker.framework, split), count):
         pass
     return {}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.case.samples import first_samples
 from twinalign.planted_faults.case_contents import CaseContents
 from twinalign.planted_faults.catalogue import Registration, in_case
 from twinalign.planted_faults.fault_sites import CaseSite, Original, handed_to, through
@@ -121,7 +122,7 @@ def neighbours_exchanged(samples: Iterable[Any]) -> Iterator[Any]:
 def _ends_early(contents: CaseContents) -> bool:
     """Whether the recorded samples reach the end of a split."""
     limit = contents.case.data_samples
-    return len(list(itertools.islice(iter(contents.case.dataset("paddle", "val")), limit + 1))) <= limit
+    return len(list(first_samples(contents.case.dataset("paddle", "val"), limit + 1))) <= limit
 
 
 _TO_THE_END = component("dataset.val", lambda s: "val" in s.samples and _ends_early(s), needs="data")
@@ -154,7 +155,7 @@ def _is_lone_label(array: Any) -> bool:
 
 def labels_of(contents: CaseContents, split: str) -> list[int]:
     """The labels of a split's first samples, where a sample is a tuple with one label in it."""
-    samples = list(itertools.islice(iter(contents.case.dataset("paddle", split)), contents.case.data_samples))
+    samples = list(first_samples(contents.case.dataset("paddle", split), contents.case.data_samples))
     if not all(isinstance(sample, tuple) for sample in samples):
         return []
     return [int(value) for sample in samples for value in sample if _is_lone_label(np.asarray(value))]
