@@ -13,7 +13,7 @@ import twinalign
 from tests.conftest import ROOT
 from tests.pooled import pooled_processes
 from twinalign.errors import InputError
-from twinalign.files.recordings import Recording
+from twinalign.files.recordings import Recording, metadata_path
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.search.training_swaps import swap_parts
 from twinalign.verdict import trajectory
@@ -159,3 +159,6 @@ def test_curves_that_depart_behind_the_float64_steps_are_settled_by_more_of_them
     assert len(Recording.load(tmp_path / "float64" / "train_paddle.npy").arrays["curve.loss"]) == 5
     again = twinalign.run(CASE, **asked).stages["train"]  # with the recordings that are there
     assert again.verdict == "aligned"
+    metadata_path(tmp_path / "float64" / "train_paddle.npy").unlink()  # as if the port were edited
+    assert twinalign.run(CASE, **asked).stages["train"].verdict == "aligned"
+    assert len(Recording.load(tmp_path / "float64" / "train_paddle.npy").arrays["curve.loss"]) == 5

@@ -26,6 +26,8 @@ PROJECTION_COUNT = 8
 _PROJECTION_WIDTH = 1024
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 PROJECTIONS_SUFFIX = " (projections)"
+PLANNED_STEPS = "planned_steps"
+"""Key of a training's metadata: how many steps it was made to take, other than the case says."""
 ELSEWHERE = "elsewhere"
 """Key of the metric's metadata: what is measured on other values, name → number, of each variation."""
 

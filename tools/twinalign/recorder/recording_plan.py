@@ -16,7 +16,7 @@ from twinalign.errors import InputError
 from twinalign.files.freshness import interpreter_versions, is_fresh
 from twinalign.files.rank_recordings import is_ranked
 from twinalign.files.reader import read_arrays
-from twinalign.files.recordings import Recording, hash_arrays, read_metadata, write_json
+from twinalign.files.recordings import PLANNED_STEPS, Recording, hash_arrays, read_metadata, write_json
 from twinalign.processes.machine import require_writable
 from twinalign.recorder.run_settings import RunSettings, chosen_stages, require_file_names
 from twinalign.sides import HALVES, INITIAL, SIDES, STAGES
@@ -249,3 +249,13 @@ class RecordingPlan:
         dtype = dtype or self.dtypes_of(stage)[0]
         one = PlannedRecording(side, stage, dtype, self.recording_path(side, stage, dtype))
         return Recording.load(one.path).arrays if is_fresh(read_metadata(one.path), self._identity_of(one)) else {}
+
+    def steps_of_other(self, one: PlannedRecording) -> dict[str, int]:
+        """`steps` of a training that the other side has made longer than the case says, and that stands."""
+        if one.stage != "train" or one.dtype != "float64":
+            return {}
+        side = next(side for side in SIDES if side != one.side)
+        other = dataclasses.replace(one, side=side, path=self.recording_path(side, one.stage, one.dtype))
+        metadata = read_metadata(other.path)
+        stands = PLANNED_STEPS in metadata and not self.settings.fresh and is_fresh(metadata, self._identity_of(other))
+        return {"steps": metadata[PLANNED_STEPS]} if stands else {}

@@ -1,9 +1,9 @@
 """Stage 03: the model's metrics, on the same weights and data."""
 
 import contextlib
-import itertools
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from twinalign.backends.protocol import Backend
 from twinalign.case.calling import call_model, named_values, on_cpu
 from twinalign.case.definition import Case
 from twinalign.case.moved_values import scaled_by_pattern
+from twinalign.case.samples import first_samples
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.half_precision import rounded
 from twinalign.files.recordings import ELSEWHERE, random_projections
@@ -74,9 +75,27 @@ def _elsewhere(context: StageContext) -> Iterator[dict[str, float]]:
         given = parameters_of(context.backend, context.canonical, model)
         for number in range(VARIATIONS):
             vary(context.backend, context.canonical, model, given, number)
-            yield _numbers(context, case.evaluate(model, context.framework, context.dtype))
+            with _watched(context.backend, model) as is_in_domain:
+                found = case.evaluate(model, context.framework, context.dtype)
+            yield _numbers(context, found) if is_in_domain() else {}
             if time.monotonic() - begun > _SECONDS:
                 return
+
+
+@contextlib.contextmanager
+def _watched(backend: Backend, model: Any) -> Iterator[Callable[[], bool]]:
+    """Tells whether no layer of the model has returned NaN inside the block.
+
+    Other weights may lead out of the model's domain, and the frameworks' kernels treat NaN in their own ways.
+    """
+    found: list[bool] = []
+
+    def observe(path: str, layer: Any, given: list[Any], returned: list[Any]) -> None:
+        numbers = [one for one in returned if "float" in backend.dtype_name(one)]
+        found.append(any(map(math.isnan, backend.sums(numbers))))
+
+    with backend.observing(model, observe):
+        yield lambda: not any(found)
 
 
 def rolled(count: int) -> list[np.ndarray]:
@@ -106,7 +125,7 @@ def _numbers(context: StageContext, found: Any) -> dict[str, float]:
 
 def collate(context: StageContext) -> tuple[Any, np.ndarray]:
     """Stack `(input, label)` samples of the `val` split into one batch."""
-    samples = list(itertools.islice(iter(context.case.dataset(context.framework, "val")), context.case.data_samples))
+    samples = list(first_samples(context.case.dataset(context.framework, "val"), context.case.data_samples))
     pairs = [tuple(s.values())[:2] if isinstance(s, dict) else tuple(s)[:2] for s in samples]
     if not pairs or len(pairs[0]) != 2:
         raise ValueError(f"{context.case.name}: metric() needs (input, label) samples from dataset(framework, 'val')")

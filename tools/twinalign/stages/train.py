@@ -12,6 +12,7 @@ import numpy as np
 from twinalign.case.moved_values import moved_arrays
 from twinalign.errors import InputError
 from twinalign.files.curve_names import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
+from twinalign.files.recordings import PLANNED_STEPS
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
 from twinalign.stages.training_plan import TrainingPlan, keep_data
@@ -32,6 +33,8 @@ def record_train(context: StageContext) -> None:
     """
     steps = context.case.float64_train_steps if context.dtype == "float64" else None
     steps = context.plan.steps or steps
+    if context.plan.steps:
+        context.recording.metadata[PLANNED_STEPS] = context.plan.steps
     # What an experiment or float64 trains is short, or must not go on from the middle.
     place = context.checkpoints if steps is None and context.plan == TrainingPlan(context.plan.repeat) else None
     _train(context, context.build_model(), "", steps, context.plan, place)
