@@ -13,30 +13,30 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.state_layout import StateEntry
-from twinalign.case.moved_values import rounding_of_table
 from twinalign.conversion.initial_weights import WeightFiles
 from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import save_npz
 from twinalign.processes.side_process import SideProcess
+from twinalign.recorder.tables_without_partner import differ, share_tables
 from twinalign.sides import SIDES
 
-_PIECE = 1 << 16
 _FEW, _SEEDS = 8, 6
 """Of so few elements, which may be signs, so many seeds are tried before they count as constant."""
 
 
-def keep_constant_buffers(
+def settle_constants(
     processes: Mapping[str, SideProcess],
     stage: str,
     files: Mapping[str, WeightFiles],
     given: dict[str, Any],
     release: Callable[[SideProcess], Any] | None,
 ) -> None:
-    """Let the port keep its own values of constant buffers that differ.
+    """Let the port keep its own values of constant buffers that differ, and share tables without a partner.
 
     Args:
         given: what `convert_weights` returned. The port's weights are written anew without these buffers; its side is
-            given their names as `own_buffers`, and the file of the reference's values as `constants`.
+            given their names as `own_buffers`, and the file of the reference's values as `constants`; and what
+            `share_tables` gives it.
         release: lets a side forget its model, where the memory is not enough for two; None if it is.
     """
     if "paddle" not in given or any(side not in processes or not processes[side].alive for side in SIDES):
@@ -48,6 +48,12 @@ def keep_constant_buffers(
             release(processes[side])
         return list(answer["keys"])
 
+    _keep_own(ask, files, given)
+    layouts = [json.loads(files[side].layout.read_text(encoding="utf-8")) for side in SIDES]
+    share_tables(ask, layouts, files["ref"].arrays.with_name(f"{files['ref'].arrays.stem}_tables.npz"), given["paddle"])
+
+
+def _keep_own(ask: Callable[..., list[str]], files: Mapping[str, WeightFiles], given: Mapping[str, Any]) -> None:
     port, canonical = given["paddle"], given["paddle"]["canonical"]
     layout = map(StateEntry.of, json.loads(files["paddle"].layout.read_text(encoding="utf-8")))
     # One tensor for one of the reference's, which is stored and not trained.
@@ -107,22 +113,3 @@ def constant_buffers(worker: Any, stage: str, weights: str | None, keys: Sequenc
         few -= (changed := {key for key in few if differ(first[key], drawn[key])})
         held = [key for key in held if key not in changed]
     return {"keys": [key for key in held if drawn_beside(entries[key].layer)]}
-
-
-def differ(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two tables differ by more than rounding in one formula."""
-    if one.shape != other.shape:
-        return True
-    values = other if other.dtype.kind == "f" else np.asarray(other, np.float64)
-    allowed = 0.0 if one.dtype.kind in "iub" else rounding_of_table(values[np.isfinite(values)], other.shape)
-    # Frozen weights are large, and differ from the first elements on.
-    pieces = (slice(start, start + _PIECE) for start in range(0, one.size, _PIECE))
-    return any(_elements_differ(one.ravel()[piece], other.ravel()[piece], allowed) for piece in pieces)
-
-
-def _elements_differ(one: np.ndarray, other: np.ndarray, allowed: float) -> bool:
-    first, second = (np.asarray(array, np.float64) for array in (one, other))
-    finite = np.isfinite(first) & np.isfinite(second)
-    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
-        return True
-    return bool((np.abs(first - second)[finite] > allowed).any())

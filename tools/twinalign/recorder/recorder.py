@@ -24,7 +24,7 @@ from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.machine import available_memory, processors
 from twinalign.processes.rank_group import RankGroup
 from twinalign.processes.side_process import SideProcess
-from twinalign.recorder.constant_buffers import keep_constant_buffers
+from twinalign.recorder.constant_buffers import settle_constants
 from twinalign.recorder.held_folder import held_folder
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.no_float64 import why_no_float64
@@ -135,7 +135,7 @@ class Recorder(RecordingPlan):
                 compatible=one.compatible,
                 repeat=repeat,
                 built_in_float64=one.built_in_float64,
-                plan=dict(self.settings.plan if plan is None else plan),
+                plan=dict({**self.settings.plan, **self.steps_of_other(one)} if plan is None else plan),
             )
         self.progress(one.side, f"{one.stage} {one.dtype}: recorded")
         answer = answers[0] if isinstance(answers, list) else answers
@@ -251,7 +251,7 @@ class Recorder(RecordingPlan):
             options, trial = self._conversion_of(part), functools.partial(self._trial_models, part, stage)
             with serving(self.settings.sources):  # rules run in this process as well
                 made[part] = convert_weights(self._ledger(part), files, options, trial, for_paddle="paddle" in sides)
-            keep_constant_buffers({} if self._half else self.processes, stage, files, made[part], release)
+            settle_constants({} if self._half else self.processes, stage, files, made[part], release)
         return {part: made[part] for part in stage_of_part}
 
     @contextlib.contextmanager

@@ -33,6 +33,7 @@ from twinalign.processes.side_process import doing
 from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.recorder.provenance import code_hashes, environment
 from twinalign.recorder.served_sources import serve_sources
+from twinalign.recorder.tables_without_partner import exact_tables, take_tables
 from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.checkpoints import CheckpointPlace
@@ -302,12 +303,12 @@ class Worker:
     def construct(self, case: Case, further_seeds: int = 0) -> Any:
         """A freshly built model of this side; `further_seeds`: by how many the seed is behind the case's own."""
         self.backend.set_seed(case.seed + further_seeds)
+        build = case.reference if self.side == "ref" else case.reproduced
         with self.backend.building():
-            model = case.reference() if self.side == "ref" else case.reproduced()
+            model = build()
         if not self.backend.is_model(model):
-            method = "reference" if self.side == "ref" else "reproduced"
             raise InputError(
-                f"{type(case).__name__}.{method}() returned {full_name(type(model))}, which is not a "
+                f"{type(case).__name__}.{build.__name__}() returned {full_name(type(model))}, which is not a "
                 f"{self.backend.MODEL_CLASS}; build the {self.framework} model there"
             )
         if self.planted is not None:
@@ -315,8 +316,7 @@ class Worker:
         return model
 
     def _untouched_model(self, stage: str) -> Any:
-        part, model = self._untouched or ("", None)
-        return model if part == self.part_key(stage) else None
+        return self._untouched[1] if self._untouched and self._untouched[0] == self.part_key(stage) else None
 
     def freshly_built(self, case: Case, stage: str, further_seeds: int = 0) -> Any:
         """What `construct` returns, to be looked at only: with the case's own seed it may have been built before."""
@@ -342,16 +342,16 @@ class Worker:
             reusable = STAGE_BY_NAME[stage].judged_in_any_precision and key[1:] == ("float32", False)
             built = self._untouched_model(stage) if reusable else None
             self.forget_model()
-            if built is None:
-                # Built in the default dtype, as the user's code is used to, and converted after.
-                with self.backend.default_dtype("float64" if built_in_float64 else "float32"):
-                    built = self.construct(case)
+            # Built in the default dtype, as the user's code is used to, and converted after.
+            with self.backend.default_dtype("float64" if built_in_float64 else "float32"):
+                built = built if built is not None else self.construct(case)
             self._model = key, self.retie(self.backend.prepare_model(built, dtype, self.device))
+            take_tables(self.backend, built, {} if built_in_float64 else weights)
             self._attributes = PlainAttributes(self.backend, self._model[1])
             kept = {*weights.get("kept", ()), *weights.get("own_buffers", ())}
-            self._own = {name: array for name, array in self.backend.state_items(built) if name in kept} if kept else {}
-        model = self._model[1]
-        self.restore_weights(model, weights)
+            self._own = exact_tables(self.backend, built, weights) if built_in_float64 else {}
+            self._own |= {n: array for n, array in self.backend.state_items(built) if n in kept} if kept else {}
+        self.restore_weights(model := self._model[1], weights)
         self.restore_attributes()
         if self.planted is not None:
             self.planted.spoil_weights(case, model)
@@ -361,7 +361,7 @@ class Worker:
         return model
 
     def restore_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
-        self.backend.load_state_arrays(model, {**self._own, **read_arrays(weights["path"])})
+        self.backend.load_state_arrays(model, {**read_arrays(weights["path"]), **self._own})
 
     def restore_attributes(self) -> None:
         """Set back what a pass may have changed in the last model beside its tensors."""
