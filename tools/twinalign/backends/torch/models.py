@@ -14,6 +14,7 @@ from twinalign.backends import state_layout as layout
 from twinalign.backends.matrix_probe import probe_matrices, probe_norm
 from twinalign.backends.torch.process import device_of
 from twinalign.backends.torch.reference_only.exact_kernels import forbid_tf32
+from twinalign.backends.torch.reference_only.graph import uncounted
 from twinalign.backends.torch.tensors import tensors_in, to_array, values_of
 
 
@@ -22,7 +23,7 @@ def is_model(value: Any) -> bool:
 
 
 def building() -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()
+    return uncounted()
 
 
 def prepare_model(model: torch.nn.Module, dtype: str, device: str) -> torch.nn.Module:

@@ -1,6 +1,8 @@
 """Tensors of the reference as graph nodes (one node per use, gradients, memory), and float32 within its float64 run."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,19 @@ def storage_key(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
+_uncounted = contextvars.ContextVar("uncounted", default=False)
+
+
+@contextlib.contextmanager
+def uncounted() -> Iterator[None]:
+    """Inside the block `CastCount` counts nothing: a model that is built may round its constants."""
+    token = _uncounted.set(True)
+    try:
+        yield
+    finally:
+        _uncounted.reset(token)
+
+
 class CastCount(TorchFunctionMode):
     """Counts calls inside the block that are given float64 tensors, and asked for float32.
 
@@ -63,6 +78,7 @@ class CastCount(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         asked = func is torch.Tensor.float or any(value is torch.float32 for value in (*args, *kwargs.values()))
+        asked = asked and not _uncounted.get()
         if asked and any(isinstance(value, torch.Tensor) and value.dtype == torch.float64 for value in args):
             self.count += 1
         return func(*args, **kwargs)
