@@ -40,7 +40,7 @@ def test_places_beyond_an_axis_raise(item: Any) -> None:
         (Ellipsis, 3),
         (slice(0, 2), PLACES),
         (PLACES, PLACES),
-        (None, slice(None), np.array([3])),
+        (None, slice(None), np.array([2])),
         paddle.to_tensor([True, False, True]),
         (Ellipsis, paddle.to_tensor([3, -4])),
     ],
@@ -50,3 +50,21 @@ def test_what_is_there_is_read_as_before(item: Any) -> None:
     before = tensor[item].numpy()
     with checked_indices():
         assert np.array_equal(tensor[item].numpy(), before)
+
+
+@pytest.mark.parametrize("lengths", [[5, 6], [-1, 5]])
+def test_lengths_beyond_a_sequence_raise(lengths: list[int]) -> None:
+    layer, values = paddle.nn.LSTM(4, 3), paddle.ones([2, 5, 4])
+    scores, labels = paddle.zeros([5, 2, 4]), paddle.to_tensor([[1, 2], [1, 2]], dtype="int32")
+    given, two = paddle.to_tensor(lengths), paddle.to_tensor([2, 2])
+    with checked_indices():
+        with pytest.raises(IndexError, match=r"^numbers from -?\d to \d where 0 to 5 are possible$"):
+            layer(values, sequence_length=given)
+        with pytest.raises(IndexError, match=r"where 0 to 5 are possible$"):
+            paddle.nn.functional.ctc_loss(scores, labels, given, two)
+        with pytest.raises(IndexError, match=r"where 0 to 2 are possible$"):
+            paddle.nn.functional.ctc_loss(scores, labels, paddle.to_tensor([5, 5]), given)
+        with pytest.raises(IndexError, match=r"where 0 to 3 are possible$"):
+            paddle.nn.functional.ctc_loss(scores, labels + 2, paddle.to_tensor([5, 5]), two)
+        right = layer(values, sequence_length=paddle.to_tensor([5, 3]))[0]
+    np.testing.assert_array_equal(right.numpy(), layer(values, sequence_length=paddle.to_tensor([5, 3]))[0].numpy())

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
+from twinalign.backends.torch.reference_only.signatures import RECURRENT
 from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined
 from twinalign.causes.layers.linear import both_ways
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import made
 
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _GATES = {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "new")}
 
 
@@ -79,13 +79,13 @@ def gru_reset_before(call: FunctionCall) -> Any:
 
 enter_edits("forward", (
     # Torch has two biases for each gate, other code has one.
-    ("recurrent_bias", "one of the two biases of the gates is missing or doubled", _RECURRENT,
+    ("recurrent_bias", "one of the two biases of the gates is missing or doubled", RECURRENT,
      made({f"{which} {verb}": _biases_scaled(places, factor) for verb, factor in (("missing", 0.0), ("doubled", 2.0))
            for which, places in (("the recurrent one is", (1,)), ("the input's is", (0,)), ("both are", (0, 1)))}), {}),
     # Of two directions the second may run forwards, or the sequence backwards.
-    ("recurrent_direction", "the sequence runs the other way", _RECURRENT,
+    ("recurrent_direction", "the sequence runs the other way", RECURRENT,
      made({"": _reversed_sequence(back=True), "and its outputs stay in that order": _reversed_sequence(back=False)}),
      {}),
     # [batch, time, width] for [time, batch, width] raises nothing where both sizes are equal.
-    ("recurrent_batch_first", "batch and time are swapped", _RECURRENT, made({"": _other_layout}), {}),
+    ("recurrent_batch_first", "batch and time are swapped", RECURRENT, made({"": _other_layout}), {}),
 ))  # fmt: skip

@@ -1,4 +1,7 @@
-"""Indices that reach beyond a tensor, which paddle's kernels read without a look: it may end the process."""
+"""Indices and lengths that reach beyond a tensor, which some of paddle's kernels read without a look.
+
+That may end the process, at once or later, or let it run for ever.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +15,7 @@ from twinalign.patching import replaced
 
 @contextlib.contextmanager
 def checked_indices() -> Iterator[None]:
-    """Inside the block items of a tensor that it has not raise IndexError, as in torch."""
+    """Inside the block items that a tensor has not raise IndexError, as in torch, and so do lengths of sequences."""
     get, put = paddle.Tensor.__getitem__, paddle.Tensor.__setitem__
 
     def getting(tensor: Any, item: Any) -> Any:
@@ -23,8 +26,33 @@ def checked_indices() -> Iterator[None]:
         _check(tensor.shape, item)
         return put(tensor, item, value)
 
-    with replaced(paddle.Tensor, "__getitem__", getting), replaced(paddle.Tensor, "__setitem__", setting):
+    recurrent, temporal = paddle._C_ops.rnn, paddle._C_ops.warpctc
+
+    def running(values: Any, states: Any, weights: Any, lengths: Any, *more: Any) -> Any:
+        if lengths is not None:
+            _check_lengths(lengths, 0, values.shape[0])
+        return recurrent(values, states, weights, lengths, *more)
+
+    def aligning(scores: Any, labels: Any, lengths: Any, label_lengths: Any, *more: Any) -> Any:
+        if lengths is not None and label_lengths is not None:
+            _check_lengths(lengths, 0, scores.shape[0])
+            _check_lengths(label_lengths, 0, labels.shape[-1])
+            _check_lengths(labels, 0, scores.shape[-1] - 1)
+        return temporal(scores, labels, lengths, label_lengths, *more)
+
+    with (
+        replaced(paddle.Tensor, "__getitem__", getting),
+        replaced(paddle.Tensor, "__setitem__", setting),
+        replaced(paddle._C_ops, "rnn", running),
+        replaced(paddle._C_ops, "warpctc", aligning),
+    ):
         yield
+
+
+def _check_lengths(numbers: Any, least: int, most: int) -> None:
+    array = np.asarray(numbers)
+    if array.size and (array.min() < least or array.max() > most):
+        raise IndexError(f"numbers from {array.min()} to {array.max()} where {least} to {most} are possible")
 
 
 def _check(shape: list[int], item: Any) -> None:

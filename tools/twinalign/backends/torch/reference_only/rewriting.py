@@ -26,6 +26,8 @@ from twinalign.backends.torch.reference_only.signatures import (
     ARGUMENTS,
     NO_CALLS,
     NUMPY_KEYWORDS,
+    PACKED,
+    RECURRENT,
     REVERSED,
     SAME,
     SPREAD,
@@ -187,7 +189,8 @@ class Interception(TorchFunctionMode):
             args = args[1], args[0]
         if name in SPREAD and args and (len(args) != 2 or isinstance(args[1], int)):
             args = args[0], tuple(args[1:])
-        signature = ARGUMENTS.get(name, ("input",))
+        is_packed = name in RECURRENT and len(args) == len(PACKED) and isinstance(args[3], (list, tuple))
+        signature = PACKED if is_packed else ARGUMENTS.get(name, ("input",))
         if func in (torch.nn.functional.softmax, torch.nn.functional.log_softmax):
             signature = "input", "dim", "_stacklevel", "dtype"
         positional = [signature[at] if at < len(signature) else str(at) for at in range(len(args))]
@@ -196,6 +199,8 @@ class Interception(TorchFunctionMode):
         def execute(arguments: dict[str, Any]) -> Any:
             given = dict(arguments)
             ordered = [given.pop(key) for key in positional]
+            if name in RECURRENT:
+                _check_recurrent(dict(zip(positional, ordered, strict=True)))
             expanded = _EXPANSIONS[name](*ordered, **given) if name in _EXPANSIONS else None
             if expanded is not None:
                 with self:
@@ -374,3 +379,18 @@ _EXPANSIONS: dict[str, Callable[..., Callable[[], Any] | None]] = {
     "multi_head_attention_forward": _multi_head_attention,
 }
 """Functions that do many things at once, and the same in single calls, so that causes can reach each."""
+
+
+def _check_recurrent(given: Mapping[str, Any]) -> None:
+    """Raise ValueError where torch's kernels, which do not look, would read beyond a tensor."""
+    states = given["hx"] if isinstance(given["hx"], (list, tuple)) else (given["hx"],)
+    if "batch_sizes" in given:
+        sizes = given["batch_sizes"].tolist()
+        if sum(sizes) != len(given["input"]) or sorted(sizes, reverse=True) != sizes or min(sizes) < 1:
+            raise ValueError("the sizes of the steps are not those of the packed values")
+        samples = sizes[0]
+    else:
+        samples = given["input"].shape[0 if given["batch_first"] else 1]
+    layers = given["num_layers"] * (2 if given["bidirectional"] else 1)
+    if any(tuple(state.shape[:2]) != (layers, samples) for state in states):
+        raise ValueError(f"the states are not those of {layers} layers and {samples} samples")

@@ -8,6 +8,11 @@ _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="
 ARGUMENTS: dict[str, tuple[str, ...]] = {name: tuple(names) for name, names in _TABLES["arguments"].items()}
 """Parameter names, in order, of the functions that causes speak of; methods have their tensor as `input`."""
 
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+PACKED: tuple[str, ...] = tuple(_TABLES["packed"])
+"""Parameters of these for a packed sequence."""
+
 SPREAD = {"view", "reshape", "expand", "repeat", "permute", "flip"}
 """Methods that take their last argument spread out as well: `x.permute(0, 2, 1)`."""
 
