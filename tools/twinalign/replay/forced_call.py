@@ -14,7 +14,7 @@ import numpy as np
 from twinalign.files.recordings import random_projections
 from twinalign.replay.code_lines import Function, Step
 from twinalign.replay.layer_calls import Call
-from twinalign.replay.layouts import Form
+from twinalign.replay.mask_forms import Form
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.verdict.array_difference import OF_SHAPES, Difference, difference, quick_root_mean_square
 

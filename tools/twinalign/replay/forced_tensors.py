@@ -11,7 +11,8 @@ from twinalign.replay.aligned_tensors import aligned
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.layer_calls import Enough, Tensor
-from twinalign.replay.layouts import Form, Inverted, Layouts, are_repeated, inverted, masked
+from twinalign.replay.layouts import Layouts, are_repeated, masked
+from twinalign.replay.mask_forms import Form, OtherTruths, other_truths
 from twinalign.replay.nested_tensors import Place, put_together
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
@@ -88,7 +89,7 @@ class ForcedTensors:
     def _likeness(self, tensor: Any, theirs: Tensor) -> int:
         if (known := self._number(tensor)) is not None:
             return _THE_SAME if known == theirs.number else 0
-        if _is_another(tensor, theirs):
+        if self._is_another(tensor, theirs):
             return 0
         port, reference = self._backend.values_of(tensor), self.read(theirs)
         if port.shape != reference.shape:
@@ -123,7 +124,7 @@ class ForcedTensors:
                 unit.inputs.append(unit.inputs[same[0]] if same else tensor)
                 continue
             theirs = unit.call.inputs[number]
-            if _is_another(tensor, theirs):
+            if self._is_another(tensor, theirs):
                 unit.lacking[f"input.{number}"] = np.array(self.read(theirs))
                 unit.given.append(None)
                 unit.inputs.append(tensor)
@@ -139,12 +140,13 @@ class ForcedTensors:
             name = f"input.{unit.label}.{number}"
             unit.given.append(tensor)
             place = f"input.{unit.call.number}.{number}"
-            layout = self._masked(unit, place, tensor, theirs) if number else None
-            layout = layout or self._inverted(unit, place, tensor, theirs) or self._layout(unit, place, tensor, theirs)
+            layout = self._other_truths(unit, place, tensor, theirs)
+            layout = layout or (self._masked(unit, place, tensor, theirs) if number else None)
+            layout = layout or self._layout(unit, place, tensor, theirs)
             if layout is not None and unit.parent is not None:
                 port, reference = np.array(self._backend.values_of(tensor)), np.array(self.read(theirs))
                 unit.forms.append((owner, name, difference(port, reference), port, reference))
-                if isinstance(layout, Inverted):
+                if isinstance(layout, OtherTruths):
                     self._blames[id(layout)] = unit.forms[-1:]
             unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
         if owner.call.number == self.ending and owner.differences:
@@ -206,9 +208,9 @@ class ForcedTensors:
             unit.layouts[place] = found
         return found
 
-    def _inverted(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
-        """The form of a mask that has the opposite truth values; who takes it may blame the code that made it."""
-        found = inverted(self._backend.values_of(tensor), self.read(theirs))
+    def _other_truths(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
+        """The form of a mask that is written in another way; who takes it may blame the code that made it."""
+        found = other_truths(self._backend.values_of(tensor), self.read(theirs))
         if found is not None:
             unit.layouts[place] = found
         return found
@@ -245,6 +247,12 @@ class ForcedTensors:
             return self.in_place_of(theirs, layout, self._flows(tensor, theirs))
         return self._known_as(forced, theirs, layout)
 
+    def _is_another(self, tensor: Any, theirs: Tensor) -> bool:
+        """Whether one is of floating point, the other not, and their shapes differ: a mask in place of positions."""
+        if list(tensor.shape) == theirs.shape or ("float" in str(tensor.dtype)) == ("float" in theirs.dtype):
+            return False
+        return other_truths(self._backend.values_of(tensor), self.read(theirs)) is None
+
     def _flows(self, tensor: Any, theirs: Tensor) -> bool:
         """Whether gradients reach a tensor of the port: those that the reference stops there are judged, too."""
         return theirs.differentiable or ("float" in theirs.dtype and self._backend.differentiable(tensor))
@@ -262,11 +270,6 @@ def _match_again(unit: ForcedCall) -> None:
     for place in range(len(unit.given), len(theirs)):
         if theirs[place] in first:
             unit.given_again.setdefault(first[theirs[place]], []).append(place)
-
-
-def _is_another(tensor: Any, theirs: Tensor) -> bool:
-    """Whether one is of floating point, the other not, and their shapes differ: a mask where positions are given."""
-    return list(tensor.shape) != theirs.shape and ("float" in str(tensor.dtype)) != ("float" in theirs.dtype)
 
 
 def in_words(given: Sequence[Any]) -> str:

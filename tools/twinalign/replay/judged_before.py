@@ -12,7 +12,7 @@ from typing import Any
 
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.layer_calls import Call
-from twinalign.replay.layouts import Form
+from twinalign.replay.mask_forms import Form
 from twinalign.verdict.array_difference import distance_of_samples
 
 _CLEARLY = 100.0

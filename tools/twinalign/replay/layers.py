@@ -18,7 +18,7 @@ from twinalign.replay.case_run import MOVED, PLAIN, CaseRun
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
-from twinalign.replay.layouts import Inverted
+from twinalign.replay.mask_forms import OtherTruths
 from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.reaching import handed_without_effect, without_effect
@@ -156,12 +156,13 @@ def _restore(worker: Any, reference: ReferencePass) -> None:
         worker.restore_weights(reference.run.model, reference.run.weights)
 
 
-def _opposite(unit: ForcedCall) -> list[list[int]]:
-    """Number of the call, and place of each tensor that the port is given as a mask of the opposite sense."""
-    places = [
-        place for place, form in unit.layouts.items() if isinstance(form, Inverted) and place.startswith("input.")
+def _other_masks(unit: ForcedCall) -> list[list[Any]]:
+    """Number of the call, place, and values of each tensor that the port is given as a mask of another kind."""
+    return [
+        [*map(int, place.split(".")[1:]), form.to_json()]
+        for place, form in unit.layouts.items()
+        if isinstance(form, OtherTruths) and place.startswith("input.")
     ]
-    return [[int(one) for one in place.split(".")[1:]] for place in places]
 
 
 def _form(call: Call, ended: bool) -> tuple[str, list[list[int]]]:
@@ -213,7 +214,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,
         "forms": [place.replace(own, "output.") for place in unit.layouts if place.startswith(own)],
-        "opposite": [place for one in (unit, *unit.children) for place in _opposite(one)],
+        "other_masks": [place for one in (unit, *unit.children) for place in _other_masks(one)],
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),

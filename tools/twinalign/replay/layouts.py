@@ -16,7 +16,7 @@ _CLOSE = 0.5
 """The right form is at most this far from the port's values, relative to their size, and from other forms' distance:
 values in a wrong order are about sqrt(2) away."""
 
-_HIDES, _USUAL = 5e3, 1e4
+HIDES, _USUAL = 5e3, 1e4
 """What is less than minus the first is hidden by a mask, which is often minus the second."""
 
 
@@ -166,71 +166,7 @@ class Masked:
         return array if self.inner is None else self.inner.gradient_to_reference(array)
 
 
-@dataclasses.dataclass(frozen=True)
-class Inverted:
-    """The port has true where the reference has false: a mask of what is valid in the place of one of padding.
-
-    Attributes:
-        port: dtype of the port's mask, whose truth values may be numbers.
-        reference: dtype of the reference's.
-        inner: the form that it has besides.
-    """
-
-    port: np.dtype
-    reference: np.dtype
-    inner: Repeated | Layout | None = None
-
-    def to_port(self, array: np.ndarray) -> np.ndarray:
-        """The values of an array of the reference's shape in the port's form."""
-        inverted = np.logical_not(array).astype(self.port)
-        return inverted if self.inner is None else self.inner.to_port(inverted)
-
-    def to_reference(self, array: np.ndarray) -> np.ndarray:
-        """The values of an array of the port's shape in the reference's form."""
-        inverted = np.logical_not(array).astype(self.reference)
-        return inverted if self.inner is None else self.inner.to_reference(inverted)
-
-    def gradient_to_port(self, array: np.ndarray) -> np.ndarray:
-        """A gradient of the reference's shape in the port's form."""
-        return -array if self.inner is None else self.inner.gradient_to_port(-array)
-
-    def gradient_to_reference(self, array: np.ndarray) -> np.ndarray:
-        """A gradient of the port's shape in the reference's form."""
-        return -array if self.inner is None else self.inner.gradient_to_reference(-array)
-
-
-Form = Layout | Repeated | RepeatedAndJoined | Masked | Inverted
-
-
-_MOSTLY = 0.75
-"""A mask with this share of opposite truth values has the opposite sense."""
-
-
-def inverted(port: np.ndarray, reference: np.ndarray) -> Inverted | None:
-    """The form of a mask that has the opposite truth values of the reference's; None for any other tensor.
-
-    A few values may be wrong besides: a causal mask that is off by one still says what is hidden, or what is not.
-    """
-    if not port.size or not all(array.dtype.kind == "b" or is_of_truth_values(array) for array in (port, reference)):
-        return None
-    inner: Repeated | Layout | None = None
-    if port.shape != reference.shape:
-        inner = _without_axes_of_one(reference.shape, port.shape) or repeated(port, np.logical_not(reference))
-        if inner is None:
-            return None
-    found = Inverted(port.dtype, reference.dtype, inner)
-    opposite = np.mean(found.to_port(reference) == port)
-    return found if opposite >= _MOSTLY and port.any() and not port.all() else None
-
-
-def opposite_mask(tensor: Any) -> Any:
-    """A mask of torch's with the opposite truth values."""
-    return (tensor == 0).to(tensor.dtype)
-
-
-def is_of_truth_values(array: np.ndarray) -> bool:
-    """Whether all numbers are 0 or 1."""
-    return bool(((array == 0) | (array == 1)).all())
+PlainForm = Layout | Repeated | RepeatedAndJoined | Masked
 
 
 def masked(port: np.ndarray, reference: np.ndarray) -> Masked | None:
@@ -242,8 +178,8 @@ def masked(port: np.ndarray, reference: np.ndarray) -> Masked | None:
             return None
         inner = Repeated(reference.shape, port.shape)
     theirs = reference if inner is None else inner.to_port(reference)
-    hidden = port < -_HIDES
-    if port.dtype.kind != "f" or not hidden.any() or hidden.all() or np.abs(reference).max() > _HIDES / 10:
+    hidden = port < -HIDES
+    if port.dtype.kind != "f" or not hidden.any() or hidden.all() or np.abs(reference).max() > HIDES / 10:
         return None
     return Masked(port, hidden, theirs, inner)
 
@@ -312,20 +248,20 @@ class Layouts:
     def __init__(self) -> None:
         self._seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
 
-    def of(self, port: np.ndarray, reference: np.ndarray) -> Form | None:
+    def of(self, port: np.ndarray, reference: np.ndarray) -> PlainForm | None:
         """The form of one tensor; None where neither its values nor another tensor show it."""
         if port.size != reference.size:
             return repeated(port, reference) or repeated_and_joined(port, reference)
         found, shapes = layout_of(port, reference), (reference.shape, port.shape)
         if found is None or not found.keeps_axes:
             # A reshape across axes is no form that layers could work on: values are scattered.
-            by_shapes = self._seen.get(shapes) or _without_axes_of_one(*shapes) or _joined(*shapes)
+            by_shapes = self._seen.get(shapes) or without_axes_of_one(*shapes) or _joined(*shapes)
             return by_shapes or _permuted(*shapes) or found
         self._seen[shapes] = found
         return found
 
 
-def _without_axes_of_one(reference: tuple[int, ...], port: tuple[int, ...]) -> Layout | None:
+def without_axes_of_one(reference: tuple[int, ...], port: tuple[int, ...]) -> Layout | None:
     """The form that keeps the order of the values, if both shapes are the same but for axes of length 1."""
     ours, theirs = ([length for length in shape if length != 1] for shape in (port, reference))
     return Layout(reference, reference, tuple(range(len(reference))), port) if ours == theirs else None

@@ -14,7 +14,7 @@ from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import noting
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
-from twinalign.replay.layouts import Form
+from twinalign.replay.mask_forms import Form
 from twinalign.replay.stopped_gradients import StoppedGradients
 from twinalign.replay.tensor_store import TensorStore
 
@@ -61,6 +61,7 @@ class ForcedBackward:
         self._further: dict[str, list[str]] = {}
         """Place of an input → further places of the same tensor, whose gradients are added to its own."""
         self._stopped = StoppedGradients([])
+        self._without_graph: set[str] = set()
         self._whole = True
         self._paths: set[str] = set()
         """Of the layers among the units."""
@@ -84,6 +85,12 @@ class ForcedBackward:
         }
         self._stopped = StoppedGradients(units)
         self._stopped.find(units, self._sent_back)
+        self._without_graph = {
+            f"output.{unit.call.number}.{number}"
+            for unit in units
+            for number, tensor in enumerate(unit.outputs)
+            if not self.backend.differentiable(tensor)
+        }
         for root in reversed([unit for unit in units if unit.parent is None]):
             self._judge(root, calls)
         if self._whole:
@@ -166,7 +173,8 @@ class ForcedBackward:
 
     def _judge_start(self, unit: ForcedCall, name: str, tensor: Any, place: str, gradient: Any) -> None:
         theirs = self._seed(place)
-        if gradient is None and theirs is None:
+        # What a layer of the port returns without a graph takes no gradient, whatever the code around it sends back.
+        if theirs is None and (gradient is None or place in self._without_graph):
             return
         port = np.zeros(tuple(tensor.shape)) if gradient is None else self._values(gradient)
         if theirs is None and self._stopped.take(place, port):

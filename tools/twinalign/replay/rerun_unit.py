@@ -16,7 +16,8 @@ from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.replay.case_run import KeptState, in_evaluation_mode, is_whole, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
-from twinalign.replay.layouts import Layout, inverted, layout_by_shape, opposite_mask
+from twinalign.replay.layouts import Layout, layout_by_shape
+from twinalign.replay.mask_forms import in_reference_form
 from twinalign.replay.moved_inputs import noisy
 from twinalign.replay.nested_tensors import put_together, take_apart, unstacked
 from twinalign.replay.path_names import child_names
@@ -51,6 +52,7 @@ class RerunUnit:
         self.names = child_names((report["path"], report["child_paths"]), paths) | report["own_names"]
         inside = f"{self._call.path}."
         self.children: Sequence[tuple[str, str]] = [(c.path.removeprefix(inside), c.label) for c in self._children]
+        self.other_masks = {(number, place): values for number, place, values in report["other_masks"]}
         self.held: Collection[str] = frozenset()
         self.first: dict[str, np.ndarray] = {}
         """What the first run gave, in which nothing was changed."""
@@ -68,11 +70,8 @@ class RerunUnit:
         self._root = self.model if self.module is None else self.module
         self._moves_attributes = True
         """Whether a run changes what the unit keeps beside tensors, as far as known."""
-        self._repeats = [
-            call
-            for call in reference.stack.calls
-            if call.path == self._call.path and (folder / f"{call.number}.npz").is_file()
-        ]
+        again = (call for call in reference.stack.calls if call.path == self._call.path)
+        self._repeats = [call for call in again if (folder / f"{call.number}.npz").is_file()]
         self._arrays = {call.number: self._stored(f"{call.number}.npz") for call in self._repeats or [self._call]}
         if self.port.keys() - self.reference.keys():
             self.reference = {**self.run(), **self.reference}
@@ -86,7 +85,7 @@ class RerunUnit:
                     more = self._run_call(call, perturbation)
                     for name in [n for n in more if n.startswith("gradient.parameter.") and n in values]:
                         values[name] = values[name] + more[name]
-        return {name: values[name] for name in (self.port if not everything else values) if name in values}
+        return {name: value for name, value in values.items() if everything or name in self.port}
 
     def hold_what_agrees(self) -> None:
         """From now on what does not differ is a part of the unit's values, too, so that no cause may change it.
@@ -108,15 +107,15 @@ class RerunUnit:
 
     def in_phase(self, phase: str) -> RerunUnit | None:
         """The same unit with what is wrong in another phase, None if nothing is."""
-        if all(phase_of(name) != phase for name in self._report["differences"]):
-            return None
-        return RerunUnit(self._pass, self._report, self._folder, phase)
+        is_wrong = phase in map(phase_of, self._report["differences"])
+        return RerunUnit(self._pass, self._report, self._folder, phase) if is_wrong else None
 
     @property
-    def opposite(self) -> list[int]:
-        """Places of the arguments that the port is given as masks of the opposite sense."""
-        given, known = self._pass.signatures[self._call.number].again()[0], self._report["opposite"]
-        return [at for at, one in enumerate(given) if [self._call.number, getattr(one, "number", None)] in known]
+    def masks_of_port(self) -> dict[int, Any]:
+        """Place of each argument that the port is given as a mask of another kind → the values of both kinds."""
+        given = enumerate(self._pass.signatures[self._call.number].again()[0])
+        known = ((at, self.other_masks.get((self._call.number, getattr(one, "number", None)))) for at, one in given)
+        return {at: values for at, values in known if values is not None}
 
     def tables(self) -> dict[str, tuple[str, Any]]:
         """Tensors that the port's layer does not store, as `values_of_port` gives them."""
@@ -228,8 +227,8 @@ class RerunUnit:
             return run.case.loss(arguments[0], given, run.framework)
 
     def _tensor(self, array: np.ndarray, differentiable: bool) -> Any:
-        run = self._pass.run
-        return self.backend.detached(self.backend.to_tensor(array, run.dtype, run.device), differentiable)
+        made = self.backend.to_tensor(array, self._pass.run.dtype, self._pass.run.device)
+        return self.backend.detached(made, differentiable)
 
     def _leaf(self, call: Call, name: str, differentiable: bool, noise: _Noise) -> Any:
         """A value that the unit is given: code gets copies of it, so that one serves every run without noise."""
@@ -237,9 +236,10 @@ class RerunUnit:
         if size := noise.keywords["size"]:  # the same whatever the order in which a port calls its layers
             drawn = np.random.default_rng([call.number, int(10 * size), *name.encode()])
             return self._tensor(noise(array, generator=drawn), differentiable)
-        if (call.number, name) not in self._leaves:
-            self._leaves[call.number, name] = self._tensor(array, differentiable)
-        return self._leaves[call.number, name]
+        made = self._leaves.get((call.number, name))
+        return self._leaves.setdefault(
+            (call.number, name), self._tensor(array, differentiable) if made is None else made
+        )
 
     def _copy_of(self, leaf: Any) -> Any:
         """A copy for code, which may change it in place: torch does not allow that with a leaf.
@@ -370,9 +370,8 @@ class _Children:
             if theirs not in ([], [list(tensor.shape)]) and name in self._unit.first:
                 form = layout_by_shape(backend.to_array(tensor), self._unit.first[name])
                 tensor = tensor if form is None else form.tensor_to_reference(tensor)
-            elif [child.number, i] in self._unit._report["opposite"] and name in self._unit.first:
-                is_of_port = inverted(backend.to_array(tensor), self._unit.first[name]) is not None
-                tensor = opposite_mask(tensor) if is_of_port else tensor  # here the port's layer is given the other one
+            elif (child.number, i) in self._unit.other_masks and name in self._unit.first:
+                tensor = in_reference_form(tensor, backend.to_array(tensor), self._unit.first[name])
             self.values[name] = self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []
         for i, described in enumerate(child.outputs):

@@ -21,6 +21,7 @@ from twinalign.replay.helper_edits import code_running, fitting_edit, ranked_edi
 from twinalign.replay.helpers import Helpers
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_runs import lines_by_values
+from twinalign.replay.mask_forms import mask_of_port
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.port_lines import LinesVariant, codes_of
 from twinalign.replay.returned_tuples import returning_as
@@ -104,7 +105,7 @@ def layers_as_wholes(
         if time.process_time() > until:
             return
         whole = _in_layer(variant, named.module, {**variant.names, **named.names})
-        whole = _with_opposite(whole, getattr(unit, "opposite", ()))
+        whole = _with_masks_of_port(whole, getattr(unit, "masks_of_port", {}))
         if not gives_port(whole):
             continue
         codes = code_running(whole, whole.helpers.alone)
@@ -126,16 +127,16 @@ def _in_layer(variant: LinesVariant, module: Any, names: Mapping[str, Any]) -> L
     return dataclasses.replace(variant, module=module, names=names, helpers=helpers)
 
 
-def _with_opposite(whole: LinesVariant, places: Sequence[int]) -> LinesVariant:
-    """What a layer computes, with masks of the opposite sense: so are they in the port."""
+def _with_masks_of_port(whole: LinesVariant, masks: Mapping[int, list[list[float]]]) -> LinesVariant:
+    """What a layer computes, with masks as the port has them: place of an argument → values, as `to_json` has them."""
     line = whole.lines[0]
     names = [one.arg for one in line.theirs.tree.args.args][1:]
-    opposite = {names[place] for place in places if place < len(names)}
-    if not opposite or line.new is None or not is_forward(line.theirs) or not is_forward(line.ours):
+    other = {names[place]: values for place, values in masks.items() if place < len(names)}
+    if not other or line.new is None or not is_forward(line.theirs) or not is_forward(line.ours):
         return whole
-    given = [one for one in ast.walk(line.new) if isinstance(one, ast.Name) and one.id in opposite]
-    inverted: dict[ast.AST, ast.expr] = {one: ast.copy_location(ast.UnaryOp(ast.Invert(), one), one) for one in given}
-    new = ast.fix_missing_locations(with_nodes(line.new, inverted))
+    given = [one for one in ast.walk(line.new) if isinstance(one, ast.Name) and one.id in other]
+    made: dict[ast.AST, ast.expr] = {one: mask_of_port(one, other[one.id]) for one in given}
+    new = ast.fix_missing_locations(with_nodes(line.new, made))
     return dataclasses.replace(whole, lines=(dataclasses.replace(line, new=new), *whole.lines[1:]))
 
 

@@ -41,6 +41,7 @@ from twinalign.verdict.excuses import accepted_as
 
 _MOST_NAMED = 10
 _OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
+_CALLS_OWN_WEIGHTS = "it calls layers that keep initial values of their own, since the reference has no counterpart"
 _CRASHES = "the port crashes at {}, and was judged with the reference's values in its layers"
 _ROUNDING = 1e-9
 """Relative difference of samples of what a whole port returns, which no fault leaves."""
@@ -111,6 +112,7 @@ class _Search:
         forced = by_names if same else self._forced_forward(calls, self.folder)
         self._opened = forced["opened"]
         self._left_out = forced["left_out"] | {port.path: _OWN_WEIGHTS for _, port in self._of_own_weights(matching)}
+        self._callers = self._callers_of_own_weights(matching)
         on_disk = _bytes_in(self.folder)
         back: dict[str, Any] = {"gradients": {}, "parameters": {}}
         if backward:
@@ -189,12 +191,21 @@ class _Search:
 
     def _of_own_weights(self, matching: Matching) -> list[tuple[Call, Call]]:
         """Pairs of layers that both have weights, of which the conversion has matched none."""
-        ours, theirs = (
-            {key.rpartition(".")[0] for key in self.weights[side].get(name, ())}
-            for side, name in (("ref", "left_out"), ("paddle", "kept"))
-        )
-        theirs -= self._converted
+        ours = {key.rpartition(".")[0] for key in self.weights["ref"].get("left_out", ())}
+        theirs = self._with_initial_values
         return [(mine, port) for mine, port in matching.pairs if mine.path in ours and port.path in theirs]
+
+    def _callers_of_own_weights(self, matching: Matching) -> set[str]:
+        """Paths of the port's layers whose own code takes what layers return that have no counterpart, where the
+        reference has such layers as well: else the port has one too many."""
+        theirs = self._with_initial_values if self.weights["ref"].get("left_out") else set()
+        callers = {call.parent for call in matching.alone["paddle"] if call.path in theirs}
+        return {port.path for _, port in matching.pairs if port.number in callers}
+
+    @property
+    def _with_initial_values(self) -> set[str]:
+        """Paths of the port's layers that keep their own initial values, for the conversion has none for them."""
+        return {key.rpartition(".")[0] for key in self.weights["paddle"].get("kept", ())} - self._converted
 
     @property
     def _converted(self) -> set[str]:
@@ -265,7 +276,7 @@ class _Search:
             more = f" and {len(asked) - _MOST_NAMED} more" if len(asked) > _MOST_NAMED else ""
             self.progress(FOUND, f"differences in {places}{more}")
         if not explain or (self.unless_rounded and some_are_rounded(found.values())):
-            return list(found.values())
+            return [fault for fault in found.values() if fault.paddle_layer not in self._callers]
         search = CauseSearch(
             self._ask,
             self._forced_forward,
@@ -279,7 +290,9 @@ class _Search:
             del found[key]
             del asked[key]
         faults = self._decided(found, [(number, key) for number, key in judged if key in found])
-        return self._edited(faults, list(asked.values()), search.left)
+        decided = [fault for fault in faults if fault.explanation or fault.paddle_layer not in self._callers]
+        self._left_out |= {fault.paddle_layer: _CALLS_OWN_WEIGHTS for fault in faults if fault not in decided}
+        return self._edited(decided, list(asked.values()), search.left)
 
     def _edited(
         self, faults: list[Fault], asked: Sequence[tuple[Fault, Mapping[str, Any]]], left: float
