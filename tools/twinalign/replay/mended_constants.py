@@ -8,7 +8,7 @@ from typing import Any
 
 from twinalign.files.reader import read_arrays
 from twinalign.patching import replaced
-from twinalign.recorder.constant_buffers import differ
+from twinalign.recorder.tables_without_partner import differ
 from twinalign.replay.edits_of_component import Component
 from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.rebuilt_code import editing_port
@@ -32,7 +32,7 @@ def constants_mended(
     """
     right = {key.rpartition(".")[2]: array for key, array in read_arrays(Path(reference)).items() if key in keys}
     with editing_port():
-        build = _builder(worker, stage, layer)
+        build = builder(worker, stage, layer)
 
     def wrong() -> Set[Any]:
         made = {name: tensor for name, tensor in worker.backend.own_state(build()).items() if name in right}
@@ -41,7 +41,7 @@ def constants_mended(
     return Component(worker, build, wrong, [{name} for name in right]).mended(theirs, seconds)
 
 
-def _builder(worker: Any, stage: str, path: str) -> Callable[[], Any]:
+def builder(worker: Any, stage: str, path: str) -> Callable[[], Any]:
     """Builds the layer of this path once more: alone, with what its class was given when the model was built.
 
     In the whole model where its class is made anew with each model.

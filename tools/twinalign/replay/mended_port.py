@@ -23,6 +23,7 @@ import numpy as np
 
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code
+from twinalign.replay.arguments_of_layers import arguments_of_layers
 from twinalign.replay.case_run import CaseRun, KeptState
 from twinalign.replay.code_lines import Function
 from twinalign.replay.distances_in_units import classes_of_layers, distances_in
@@ -93,7 +94,7 @@ def port_mended(
     """
     with editing_port():
         try:
-            unit = _Unit(worker, stage, weights, number, names, draws, pairs, phase, is_alone)
+            unit = PortUnit(worker, stage, weights, number, names, draws, pairs, phase, is_alone)
         except _NotOnDrawError:
             return NOT_ON_DRAW
         except Exception:  # a user's code may not run once more, or runs otherwise
@@ -102,7 +103,7 @@ def port_mended(
 
 
 def _searched(
-    unit: _Unit,
+    unit: PortUnit,
     theirs: Mapping[str, Any],
     inside: Mapping[str, Any] | None,
     right: Sequence[Sequence[Any]],
@@ -136,7 +137,7 @@ class _NotOnDrawError(Exception):
     """The unit runs on its inputs, and not on others."""
 
 
-class _Unit:
+class PortUnit:
     """A wrong unit of the port, which runs again with edits of its code."""
 
     def __init__(
@@ -220,17 +221,16 @@ class _Unit:
         """The unit as `found_by_values` takes it; None where it is not wrong in its values."""
         if self._phase != "forward":
             return None
-        first = self._draws[0]
+        backend, first = self._worker.backend, self._draws[0]
         own = [code for code in codes if not self._is_of_construction(code)]
-        like = self._worker.backend.to_tensor_like
-        likely = itertools.chain(other_arguments(own, far, self.ran), pairs)
-        left = functools.partial(self._left, first)
+        more = arguments_of_layers(own, backend.named_layers(first.run.model))
+        likely = itertools.chain(more, other_arguments(own, far, self.ran), pairs)
+        left, like = functools.partial(self._left, first), backend.to_tensor_like
         return Unit(own, left, lambda: not left(), self.fits_whole, self.values, like, self._classes(), likely)
 
     def of_other_layers(self, codes: Sequence[Code]) -> Iterator[Edit]:
         """Edits that call a layer which the port does not call, in place of another."""
-        layers = self._worker.backend.named_layers(self._draws[0].run.model)
-        return calls_of_other_layers(codes, layers, self._called)
+        return calls_of_other_layers(codes, self._worker.backend.named_layers(self._draws[0].run.model), self._called)
 
     def fit(self, edit: Edit) -> Fit:
         """Whether an edit mends the unit, on all draws.
