@@ -33,6 +33,7 @@ def edits(source: str) -> list[tuple[str, str]]:
         ("=", "total = scores.sum()", "total += scores.sum()"),
         ("+=", "total += scores.sum()", "total = scores.sum()"),
         ("+=", "total += scores.sum()", "total -= scores.sum()"),
+        ("+=", "total += scores.sum()", "total = max(total, scores.sum())"),
     ],
 )
 def test_a_value_goes_elsewhere_or_is_added(sign: str, old: str, new: str) -> None:

@@ -66,3 +66,20 @@ def test_a_name_may_lack_the_factor_of_another() -> None:
     edits = [(ast.unparse(old), ast.unparse(new)) for old, new in left_out_factors(code, code.tree.body)]
     assert ("logp", "logp * weight") in edits
     assert not any(old == "onehot" for old, _ in edits)
+
+
+COLLECTED = """
+def hits(found, taken):
+    taken = set()
+    for scene, best, share in found:
+        if share > 0.5:
+            taken.METHOD((scene, best))
+"""
+
+
+@pytest.mark.parametrize("method", ["add", "append"])
+def test_what_is_collected_and_never_read_is_a_condition(method: str) -> None:
+    code = parsed(COLLECTED.replace("METHOD", method).strip(), "port.py", 1, "hits", "paddle")
+    assert code is not None
+    edits = [ast.unparse(new) for _, new in left_out_names(code, code.tree.body)]
+    assert "share > 0.5 and (scene, best) not in taken" in edits

@@ -14,6 +14,7 @@ from twinalign.replay.small_edits import placed
 _MOST_NAMES = 6
 _TWICE = 2
 _ADDING = ast.Add, ast.Sub, ast.Mult
+_EXTREMES = "max", "min"
 Edit = tuple[Any, Any]
 """A statement or a target of the code, and what takes its place."""
 
@@ -79,6 +80,11 @@ def _of_adding(statement: ast.AugAssign) -> Iterator[ast.stmt]:
         for kind in _ADDING
         if isinstance(statement.op, _ADDING) and not isinstance(statement.op, kind)
     )
+    if isinstance(statement.op, ast.Add):  # the greatest of all, or the least
+        own = ast.parse(ast.unparse(statement.target), mode="eval").body
+        for name in _EXTREMES:
+            chosen = ast.Call(ast.Name(name, ast.Load()), [own, statement.value], [])
+            yield ast.Assign([statement.target], chosen)
 
 
 def _others(target: ast.expr, known: list[str], read: set[str]) -> Iterator[ast.expr]:

@@ -66,14 +66,24 @@ def _switched(node: ast.Call) -> Iterator[ast.expr]:
 
 
 def _with_other_start(node: ast.Call) -> Iterator[ast.expr]:
-    """Whole numbers from 1 on, or from 0; and those of a loop in the other order."""
+    """Whole numbers from 1 on, or from 0, as many or up to the same one; and those of a loop in the other order."""
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     if name in _RANGES and len(node.args) == 1:
         yield ast.Call(node.func, [ast.Constant(1), *node.args], node.keywords)
     if name in _RANGES and len(node.args) == 2:
         yield ast.Call(node.func, node.args[1:], node.keywords)
+        yield ast.Call(node.func, [_without(node.args[1], node.args[0])], node.keywords)
     if name == "range":
         yield ast.Call(ast.Name("reversed", ast.Load()), [node], [])
+
+
+def _without(whole: ast.expr, part: ast.expr) -> ast.expr:
+    """What is left of a sum without one of its sides: `n` of `start + n`."""
+    if isinstance(whole, ast.BinOp) and isinstance(whole.op, ast.Add):
+        for one, other in ((whole.left, whole.right), (whole.right, whole.left)):
+            if ast.dump(one) == ast.dump(part):
+                return other
+    return ast.BinOp(whole, ast.Sub(), part)
 
 
 def _across_comprehension(node: ast.expr) -> Iterator[ast.expr]:

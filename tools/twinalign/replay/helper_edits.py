@@ -5,6 +5,7 @@ what torch's does, on other inputs as well, says which line is wrong, and how.
 """
 
 import ast
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -22,6 +23,7 @@ from twinalign.replay.counted_elements import counted_elements
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
+from twinalign.replay.guarded import guarded
 from twinalign.replay.left_out_arguments import (
     left_out_arguments,
     left_out_factors,
@@ -29,15 +31,18 @@ from twinalign.replay.left_out_arguments import (
     left_out_names,
 )
 from twinalign.replay.likeness import are_siblings, own_words, words_of
+from twinalign.replay.own_copies import own_copies
 from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.shares_of_ranges import shares_of_ranges
+from twinalign.replay.sibling_functions import sibling_functions
 from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.replay.torch_in_paddle import with_paddles_words
 from twinalign.replay.wording import Wording
 from twinalign.verdict.array_difference import difference
 
-_SECONDS = 6.0
-"""Of processor time, for all edits."""
+_SECONDS, _LONGEST = 6.0, 2.0
+"""Of processor time, for all edits, and for one, with which a loop may have no end."""
 _EXACT = 1e-7
 """Relative: what an edit may leave of the difference to torch's function: constants are written in some digits."""
 _ROUNDED = 1e-6
@@ -222,12 +227,16 @@ def fitting_edit(
     `mended`: the lines with an edit. `run`: as for `mended_helper`.
     """
     until, right = time.process_time() + _SECONDS, functools.cache(functools.partial(run, None))
+    for draw in _DRAWS:
+        with contextlib.suppress(Exception):  # the code may not run on moved inputs
+            right(draw)
     for edit in edits:
         if time.process_time() > until:
             return None
         try:
-            if all(is_same(run(mended(edit), draw), right(draw)) for draw in _DRAWS):
-                return edit
+            with guarded(_LONGEST):
+                if all(is_same(run(mended(edit), draw), right(draw)) for draw in _DRAWS):
+                    return edit
         except Exception:  # an edit may not run, nor the code on moved inputs
             continue
     return None
@@ -253,8 +262,8 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
     nodes = [node for part in theirs for node in ast.walk(part)]
     plain = plain_edits(parts, nodes, ast.walk(code.tree))
     yield from (BothEdits(code, *one, HelperEdit(code, *other)) for one, other in repeated_edits(code.tree))
-    others = assignment_edits(code.tree), sibling_edits(code.tree), counted_elements(parts)
-    edits = itertools.chain(*lacking, *others, plain)
+    others = assignment_edits(code.tree), sibling_edits(code.tree), counted_elements(parts), own_copies(code.tree)
+    edits = itertools.chain(*lacking, *others, sibling_functions(code), shares_of_ranges(code.tree), plain)
     yield from (HelperEdit(code, *edit) for edit in edits)
 
 

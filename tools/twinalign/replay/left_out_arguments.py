@@ -43,9 +43,10 @@ def left_out_arguments(code: Code, parts: Sequence[ast.AST], known: Sequence[Cod
 def left_out_names(code: Code, parts: Sequence[ast.AST]) -> Iterator[Edit]:
     """What a function makes and never reads as one more condition, for what a comparison is about, or as a factor."""
     _, unread = _own_names(code.tree)
+    members = {name: [*_members(code.tree, name)] for name in unread[:_MOST_UNREAD]}
     for node in expressions(parts) if unread else ():
-        for name in unread[:_MOST_UNREAD]:
-            for new in _with_name(node, name):
+        for name, added in members.items():
+            for new in itertools.chain(_where_new(node, name, added), _with_name(node, name)):
                 yield node, ast.fix_missing_locations(ast.copy_location(new, node))
 
 
@@ -139,6 +140,19 @@ def _with_name(node: ast.expr, name: str) -> Iterator[ast.expr]:
         yield ast.BinOp(node, ast.BitAnd(), own)
     elif isinstance(node, (ast.BinOp, ast.Call)):
         yield ast.BinOp(node, ast.Mult(), own)
+
+
+def _members(tree: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
+    """What a function puts into a set or a list of this name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in (f"{name}.add", f"{name}.append"):
+            yield from node.args[:1]
+
+
+def _where_new(node: ast.expr, name: str, added: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """A condition that holds for what is not among the members of this name yet: `ok and item not in taken`."""
+    for one in added if isinstance(node, ast.Compare) else ():
+        yield ast.BoolOp(ast.And(), [node, ast.Compare(one, [ast.NotIn()], [ast.Name(name, ast.Load())])])
 
 
 def _own_names(tree: ast.FunctionDef) -> tuple[set[str], list[str]]:

@@ -30,6 +30,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _BOUNDS: dict[type[ast.operator], tuple[str, float]] = {ast.Div: ("max", 1.0), ast.Sub: ("min", 0.0)}
 """What a ratio, and a difference, may have to stay within."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_OFF_BY_ONE: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _TEXTS = (("mean", "sum", "none", "batchmean"), ("nearest", "bilinear", "bicubic", "area"), ("fan_in", "fan_out"),
           ("zeros", "border", "reflection"), ("reflect", "symmetric", "edge", "replicate", "circular", "wrap"),
           ("ortho", "forward", "backward"), ("same", "valid", "full"), ("ij", "xy"), ("min", "max"))  # fmt: skip
@@ -232,8 +233,9 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
         yield node.operand
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
         of_text = isinstance(getattr(node.comparators[0], "value", None), str)  # which has no order
-        for order in _ORDERS if isinstance(node.ops[0], _ORDERS) else ():
-            if type(node.ops[0]) is not order and not (of_text and order not in (ast.Eq, ast.NotEq)):
+        own = type(node.ops[0])
+        for order in dict.fromkeys((_OFF_BY_ONE.get(own, own), *_ORDERS)) if own in _ORDERS else ():
+            if own is not order and not (of_text and order not in (ast.Eq, ast.NotEq)):
                 yield ast.Compare(node.left, [order()], node.comparators)
     elif isinstance(node, ast.IfExp):
         yield from (node.body, node.orelse)
