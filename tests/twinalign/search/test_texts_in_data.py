@@ -89,3 +89,50 @@ def test_what_is_wrong_beside_texts_is_the_only_fault(right: str, wrong: str, st
 
 def test_a_right_pipeline_is_no_fault(tmp_path: Path) -> None:
     assert faults_of(written(tmp_path, PORT, CASE, REFERENCE), stages=("data",)) == []
+
+
+SHUFFLED = """
+import numpy as np
+
+def turned(items, rng):
+    items = items.copy()
+    rng.shuffle(items[2:])
+    return items
+
+def windows():
+    rng = np.random.default_rng(0)
+    items = [np.arange(number, number + 6) for number in (0, 10)]
+    return [turned(items[number % 2], rng) for number in range(6)]
+"""
+SHARED = """
+from twinalign import Case
+
+class Shared(Case):
+    name = "shared"
+    splits = ("train",)
+
+    def reference(self):
+        import torch
+        return torch.nn.Linear(3, 2)
+
+    def reproduced(self):
+        import paddle
+        return paddle.nn.Linear(3, 2)
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((2, 3), dtype="float32")}
+
+    def dataset(self, framework, split):
+        if framework == "torch":
+            import theirs as module
+        else:
+            import ours as module
+        return module.windows()
+"""
+
+
+def test_a_copy_that_a_step_lacks_of_what_it_shuffles_is_told(tmp_path: Path) -> None:
+    port = edited(SHUFFLED, [("    items = items.copy()\n", "")])
+    (fault,) = faults_of(written(tmp_path, port, SHARED, SHUFFLED), stages=("data",))
+    assert fault.explanation is not None
+    assert "`items = items.copy()` is lacking before `rng.shuffle(items[2:])`" in fault.explanation.text

@@ -18,11 +18,29 @@ from twinalign.replay.guarded import LONGEST
 from twinalign.replay.helper_edits import Edit, HelperEdit
 from twinalign.replay.kept_edits import keep_edit, kept_edits
 from twinalign.replay.noted_values import values_in
-from twinalign.replay.ordered_edits import Fit, answer_of, edited, fitting_edit, in_turn, ordered_edits, parsed_at
+from twinalign.replay.ordered_edits import (
+    Fit,
+    answer_of,
+    edited,
+    fitting_edit,
+    in_turn,
+    ordered_edits,
+    parsed_at,
+    remembered,
+)
 from twinalign.replay.places_of_edits import Unit, found_anyhow, trials_of
 from twinalign.replay.rebuilt_code import editing_port
 from twinalign.replay.running_functions import Ran, functions_of
-from twinalign.replay.slices import FAR, called_by, callers_of, named_parts, outermost, shared_distances, wrong_parts
+from twinalign.replay.slices import (
+    FAR,
+    called_by,
+    callers_of,
+    distances,
+    named_parts,
+    outermost,
+    shared_distances,
+    wrong_parts,
+)
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.replay.statement_pairs import statement_edits_by_pairs
 from twinalign.replay.value_trials import Trials
@@ -37,10 +55,21 @@ _SIDE = "framework"
 
 
 class _Order:
-    """How late edits of a component are tried: what is used rightly, or made of what is wrong before, behind others."""
+    """How late edits of a component are tried: what is used rightly, or made of what is wrong before, behind others.
 
-    def __init__(self, trials: Callable[[], Trials | None], own: Sequence[Code]) -> None:
+    So is what is nearer to something that is right than to all that is wrong: an edit of it would change that as well.
+    """
+
+    def __init__(
+        self,
+        trials: Callable[[], Trials | None],
+        own: Sequence[Code],
+        far: Mapping[int, int],
+        far_from_right: Mapping[int, int],
+    ) -> None:
+        """`far`, `far_from_right`: of each part from what is wrong, and from what is right beside it."""
         self._trials, self._own = trials, {id(code) for code in own}
+        self._of_right = {part for part, steps in far_from_right.items() if steps <= far.get(part, FAR)}
 
     def delay(self, code: Code) -> int:
         """By how many steps farther a function counts as being: few faults are in the case's own, and in layers'."""
@@ -51,6 +80,8 @@ class _Order:
         """From 0, as `Trials.lateness` has it."""
         if self.delay(edit.code):
             return 2
+        if id(edit.old if isinstance(edit, HelperEdit) else edit.node) in self._of_right:
+            return 1
         places = self._trials() if isinstance(edit, HelperEdit) else None
         return places.lateness(edit.code, edit.old) if places is not None else 0  # type: ignore[union-attr]
 
@@ -69,10 +100,12 @@ class Component:
         run: runs it.
         wrong: runs it and returns the names of what is not as the reference's; may raise.
         names: of each thing that is wrong, as code may call it: all of them are made of what is to be found.
+        right: names of what is right beside it.
         of_layers: names of classes and functions that compute what is known to be right.
         first: as `wrong`, of what `run` begins with; None if that is all.
         elsewhere: as `wrong`, on what shows more than was recorded; an edit ought to make that right as well.
         likely: of its functions and the reference's, edits that are tried first.
+        accepts: whether an edit with which it is right counts.
     """
 
     worker: Any
@@ -83,12 +116,14 @@ class Component:
     first: Callable[[], Set[Any]] | None = None
     elsewhere: Callable[[], Set[Any]] = frozenset
     likely: Callable[[Sequence[Code], Sequence[ast.AST]], Iterable[Edit]] = lambda codes, theirs: ()
+    accepts: Callable[[Edit], bool] = lambda edit: True
+    right: Collection[str] = ()
 
     def mended(self, theirs: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The edit with which it is right, as `fitting_edit` has it; nothing where it does not run again as it did.
 
         `theirs`: of the reference, the `code`, `[file, first line, last line]` of each function, and the `values`, as
-        `values_of` has them.
+        `values_of` has them; and `lines` of the port, in this form, which a cause has named.
         """
         with editing_port():
             try:
@@ -105,22 +140,29 @@ class Component:
             values, trees = theirs["values"], parsed_at(theirs["code"])
             named, own = values_in(self.run), self._beside_layers(codes)
             files = {code.file for code in codes} | {file for file, _ in ran.lines}
-            fit = functools.partial(self._fit, before, files, taken)
+            fit = remembered(functools.partial(self._fit, before, files, taken))
             first = self.first or self.wrong
-            unit = Unit(own, first, lambda: not first(), fit, named, self.worker.backend.to_tensor_like)
+            like = self.worker.backend.to_tensor_like
+            unit = Unit(own, first, lambda: not first(), fit, named, like, late=lambda edit: order.late(edit))
             trials = functools.cache(functools.partial(trials_of, unit, values))
-            order = _Order(trials, own)
+            order = _Order(trials, own, far, distances(codes, named_parts(codes, self.right), {}))
             grafted = sorted(grafts(codes, named, values["functions"], far, order.delay), key=order.late)
+            pairs = sorted(statement_edits_by_pairs(codes, trees, values["functions"], far), key=order.late)
 
             def edits(far: Mapping[int, int]) -> Iterable[Edit]:
                 others = ordered_edits(codes, trees, far, delays=order.delay, ran=ran, late=order.late)
-                return (edit for edit in in_turn(order.near(grafted, far), others) if not _asks_for_side(edit))
+                found = itertools.chain(in_turn(order.near(grafted, far), others), filter(order.late, pairs))
+                return (edit for edit in found if not _asks_for_side(edit))
 
             def likely() -> Iterator[Edit]:
                 yield from reversed(kept_edits(self.worker))  # which have mended another part
                 yield from self.likely(codes, trees)
-                pairs = sorted(statement_edits_by_pairs(codes, trees, values["functions"], far), key=order.late)
-                yield from in_turn(pairs, order.near(grafted, far))
+                named_lines = theirs.get("lines", ())
+                yield from (one for one in (edits(far) if named_lines else ()) if _stands_in(one, named_lines))
+                theirs_first = in_turn(pairs, order.near(grafted, far))
+                small = ordered_edits(codes, trees, far, delays=order.delay, ran=ran, late=order.late)
+                found = itertools.filterfalse(order.late, in_turn(theirs_first, small))
+                yield from itertools.filterfalse(_asks_for_side, found)
 
             began = time.process_time()
             found = _first(likely(), fit, _OF_LIKELY * seconds)
@@ -166,7 +208,7 @@ class Component:
                     beyond = set(self.elsewhere()) if is_own and not left else beyond
         except Exception:  # an edit may not run
             return Fit.NOTHING
-        if not left and is_own and beyond <= before:
+        if not left and is_own and beyond <= before and self.accepts(edit):
             return Fit.HERE if beyond else Fit.ALL
         return Fit.NOTHING if left <= before else Fit.BROKEN
 
@@ -176,6 +218,11 @@ def _first(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: float) ->
     until = time.process_time() + seconds
     in_time = itertools.takewhile(lambda edit: time.process_time() < until, edits)
     return next((answer_of(one, Fit.ALL) for one in in_time if fit(one) is Fit.ALL), {})
+
+
+def _stands_in(edit: Edit, lines: Iterable[Sequence[Any]]) -> bool:
+    file, begin, end = edit.lines_of_port[0]
+    return any(Path(str(one)).name == file and first <= begin and end <= last for one, first, last in lines)
 
 
 def _asks_for_side(edit: Edit) -> bool:

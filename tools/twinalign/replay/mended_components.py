@@ -76,6 +76,7 @@ def training_mended(
         return found
 
     component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE))
+    component.right = runs[0].right.keys() - first.keys()
     if any(name.startswith(WEIGHT_NORM) for name in first if first[name] == min(first.values())):
         component.likely = other_groups
     if LEARNING_RATE in first and (rates := runs[0].right.get(LEARNING_RATE)) is not None:
@@ -129,8 +130,9 @@ def metric_mended(
     def wrong_anywhere() -> Set[Any]:
         return wrong() or wrong(variations)
 
-    layers = _layers(worker, metric.STAGE)
-    return Component(worker, wrong_anywhere, wrong_anywhere, _last(names), layers, wrong).mended(theirs, seconds)
+    component = Component(worker, wrong_anywhere, wrong_anywhere, _last(names), _layers(worker, metric.STAGE), wrong)
+    component.right = right.keys() - {*names}
+    return component.mended(theirs, seconds)
 
 
 def _last(names: Iterable[str]) -> list[set[str]]:
@@ -163,8 +165,9 @@ def data_mended(
         return {one for name in references if name != split for one in wrong(name)}
 
     run, here = functools.partial(items, split), functools.partial(wrong, split)
-    names = _last(name for _, _, name in here())
-    return Component(worker, run, here, names, elsewhere=elsewhere).mended(theirs, seconds)
+    apart = {name for _, _, name in here()}
+    right = {key for item in rights[split] for key in item} - apart
+    return Component(worker, run, here, _last(apart), elsewhere=elsewhere, right=right).mended(theirs, seconds)
 
 
 def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], name: str) -> bool:
@@ -188,7 +191,8 @@ def observed_mended(
         found = observed(worker, weights)
         return {name for name, value in right.items() if not distance(found.get(name), value) <= floors[name]}
 
-    return Component(worker, wrong, wrong, _last(names)).mended(theirs, seconds)
+    others = right.keys() - {*names}
+    return Component(worker, wrong, wrong, _last(names), right=others).mended(theirs, seconds)
 
 
 def schedule_mended(

@@ -23,6 +23,7 @@ from twinalign.replay.helper_edits import Edit, HelperEdit, ranks_of_edits
 from twinalign.replay.likeness import are_siblings, own_words, words_of
 from twinalign.replay.module_constants import ConstantEdit
 from twinalign.replay.noted_expressions import in_scope
+from twinalign.replay.own_copies import lacking_copies
 from twinalign.replay.parts_of_grafts import smallest
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.running_functions import Ran, nodes_that_ran
@@ -93,6 +94,21 @@ def fitting_edit(edits: Iterable[Edit], fit: Callable[[Edit], Fit], seconds: flo
             now = time.process_time()
             until = min(until, now + max(now - began, _AGAIN_AT_LEAST))
     return answer_of(found, best) if found else {}
+
+
+def remembered(fit: Callable[[Edit], Fit]) -> Callable[[Edit], Fit]:
+    """The same, which tries what is written in one place once: searches come upon an edit in several ways."""
+    known: dict[Any, Fit] = {}
+
+    def tries(edit: Edit) -> Fit:
+        key: Any = edit.text
+        if type(edit) in (HelperEdit, Graft):
+            key = id(edit.old), ast.dump(edit.new)  # type: ignore[union-attr]
+        if key not in known:
+            known[key] = fit(edit)
+        return known[key]
+
+    return tries
 
 
 def mending(fit: Callable[[Edit], Fit]) -> Callable[[Edit], bool]:
@@ -167,7 +183,7 @@ def ordered_edits(
     of_gradients: bool = False,
     delays: Callable[[Code], int] = lambda code: 0,
     ran: Ran | None = None,
-    late: Callable[[HelperEdit], int] = lambda edit: 0,
+    late: Callable[[Edit], int] = lambda edit: 0,
 ) -> Iterator[Edit]:
     """Edits of functions, the nearest to wrong values, and the likelier, first.
 
@@ -217,9 +233,10 @@ def ordered_edits(
             found.append(((cost(edit, rank, lost) + _AGAIN * again, lost), edit))
             tried[id(edit.old)] += 1
         for code in some:
-            for of_statement in statement_edits(code, lambda node: nodes is None or id(node) in nodes, theirs):
+            of_statements = statement_edits(code, lambda node: nodes is None or id(node) in nodes, theirs)
+            for of_statement in (*of_statements, *lacking_copies(code, theirs)):
                 crossed = of_statement.crossed * _CROSSED
-                likelihood = -2 * FAR if of_statement.is_as_theirs else 0
+                likelihood = (-2 * FAR if of_statement.is_as_theirs else 0) + FAR * late(of_statement)
                 found.append(((distance_of(code, of_statement.node) + crossed + likelihood, 0), of_statement))
         return [edit for _, edit in sorted(found, key=lambda one: one[0])]
 

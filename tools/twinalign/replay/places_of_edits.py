@@ -57,6 +57,7 @@ class Unit:
         like: as `Backend.to_tensor_like`.
         classes: attribute → names of the classes of the layers in it.
         likely: edits that are tried before all others.
+        late: tells which edits come behind others, from 1.
     """
 
     codes: Sequence[Code]
@@ -67,6 +68,7 @@ class Unit:
     like: Like
     classes: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
     likely: Iterable[HelperEdit] = ()
+    late: Callable[[Edit], int] = lambda edit: 0
 
 
 def trials_of(unit: Unit, values: Mapping[str, Any]) -> Trials | None:
@@ -161,8 +163,9 @@ def found_anyhow(
     if unit is not None:  # what is exchanged may be mended in the call or in the function: names tell
         constants = constants_of_modules(unit.codes, values["functions"])
         given = unit.codes, values["functions"]
-        lacking = [find(*given, known) for find in (handed_on, lacking_statements)] if (known := trials()) else []
-        likely: Iterable[Edit] = itertools.chain(constants, misplaced_arguments(unit.codes), unit.likely, *lacking)
+        found = [find(*given, known) for find in (handed_on, lacking_statements)] if (known := trials()) else []
+        lacking: list[Edit] = sorted(itertools.chain(*found), key=unit.late)
+        likely: Iterable[Edit] = itertools.chain(constants, misplaced_arguments(unit.codes), unit.likely, lacking)
         named = fitting_edit(likely, fit, _SHARE * seconds)
         if named.get("mends_all"):
             return named
@@ -224,10 +227,12 @@ def _further_operands(place: Place, other: Other, named: Values) -> Iterator[Hel
 def told(found: Found | None) -> dict[str, Any]:
     """What `fitting_edit` returns of an edit, for the place alone.
 
-    Nothing where it goes wrong before, as far as one value tells.
+    Nothing where it goes wrong before, as far as one value tells, or where both sides read alike.
     """
     if found is None or not (found.is_where or len(found.parts) > 1):
         return {}
+    if all(spelled_words(place.text) == spelled_words(other.text) for place, other, _ in found.parts):
+        return {}  # a list, say, in which something was changed meanwhile
     ours, theirs = (
         " and ".join(dict.fromkeys(words))
         for words in (

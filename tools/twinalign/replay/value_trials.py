@@ -25,6 +25,7 @@ from twinalign.replay.known_arrays import SAME, KnownArrays, relative_distance, 
 from twinalign.replay.noted_expressions import Noted, Place, Visited, numbers_of
 from twinalign.replay.offered_values import Offer, Offers, Other
 from twinalign.replay.orders_of_values import OrdersOfValues
+from twinalign.replay.runs_of_numbers import RunsOfNumbers
 
 _BEFORE = 0.5
 """Of the time for a place, at least, for those before one that is found."""
@@ -100,6 +101,8 @@ class Trials:
             if tells([arrays[n] for n in one["values"]])
         ]
         self._theirs = [(one["file"], one["line"], one["text"], [arrays[n] for n in one["values"]]) for one in places]
+        self._runs = RunsOfNumbers([one[3] for one in self._theirs])
+        self._departing: dict[int, int | None] = {}
         self._others.sort(key=lambda other: other.text.isidentifier())  # what is computed tells more than its name
         orders = OrdersOfValues(visited, noted, theirs.place_of, arrays, [one["values"] for one in places])
         self._offers = Offers(visited, noted, self._others, orders)
@@ -211,7 +214,7 @@ class Trials:
         for number, values in self._noted.places.items():
             if not wanted(self._visited.places[number]):
                 continue
-            if not self._known.issuperset(values):
+            if not self._known.issuperset(values) or self._departs(number) is not None:
                 found.setdefault(tuple(values), number)
             elif any(not self._known.issuperset(self._noted.places[one]) for one in self._items(number)):
                 found[(-number,)] = number
@@ -253,12 +256,21 @@ class Trials:
         if not (values := self._noted.places.get(number)):
             items = self._items(number) if number >= 0 else []
             return bool(items) and all(map(self._is_right, items))
-        return self._known.issuperset(values) and tells([self._noted.table.arrays[one] for one in values])
+        is_known = self._known.issuperset(values) and self._departs(number) is None
+        return is_known and tells([self._noted.table.arrays[one] for one in values])
+
+    def _departs(self, number: int) -> int | None:
+        """Which of a place's numbers is the first that none of the reference's runs has there; None if one has all."""
+        if number not in self._departing:
+            values = [self._noted.table.arrays[one] for one in self._noted.places[number]]
+            self._departing[number] = self._runs.departs(values)
+        return self._departing[number]
 
     def _begins(self, number: int) -> float:
         """When a place has its first value that the reference lacks: in a loop, what is wrong makes all wrong."""
         times = zip(self._noted.places[number], self._noted.times[number], strict=True)
-        absent = (time for value, time in times if value not in self._known)
+        departs = self._departs(number) if self._noted.places[number] else None
+        absent = (time for at, (value, time) in enumerate(times) if value not in self._known or at == departs)
         return next(absent, min(map(self._begins, self._items(number)), default=math.inf))
 
     def _is_size(self, number: int) -> bool:

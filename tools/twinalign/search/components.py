@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import ChildError, SideProcess
-from twinalign.replay.budget import set_budget_of_next
+from twinalign.replay.budget import SECONDS_OF_ONE, set_budget_of_next
 from twinalign.replay.construction_places import reference_code
 from twinalign.replay.noted_expressions import kept_values
 from twinalign.replay.noted_functions import port_functions
@@ -133,6 +134,7 @@ class ComponentContext:
         self.processes["ref"].call(set_port_code, **(functions or self.functions_of_port()))
         seconds = _SECONDS_IF_WRONG_BEFORE if self.is_wrong_before else math.inf
         self.processes["ref"].call(set_budget_of_next, seconds=seconds)
+        begun = time.monotonic()
         answer = self.processes["ref"].call(function, **given)
         if answer.get("stopped"):
             self.stopped.append(answer["stopped"])
@@ -140,17 +142,18 @@ class ComponentContext:
         left = answer.get("left", math.inf)
         if mended is None or left <= 0.0 or not lacks_edit(known):
             return known
-        return self._with_edit(known, mended, left)
+        unused = SECONDS_OF_ONE - (time.monotonic() - begun) if known is None and not self.is_wrong_before else 0.0
+        return self._with_edit(known, mended, min(max(seconds_for(known), unused), left))
 
-    def _with_edit(self, known: Explanation | None, mended: Mended, left: float) -> Explanation | None:
-        """The cause with the edit of the port's code that mends the component, if one is found in the time `left`."""
+    def _with_edit(self, known: Explanation | None, mended: Mended, seconds: float) -> Explanation | None:
+        """The cause with the edit of the port's code that mends the component, if one is found in the time."""
         mended.prepare()
         paths = [mended.component]
         code = self.processes["ref"].call(reference_code, stage=mended.stage, paths=paths)[mended.component]
         path = str(self.folder / "values_in_code.npy")
         values = self.processes["ref"].call(mended.values, path=path, **mended.values_given)
-        theirs = {"code": code, "values": values}
-        seconds = min(seconds_for(known), left)
+        lines = known.evidence.get("lines_of_port", []) if known is not None else []
+        theirs = {"code": code, "values": values, "lines": [list(one) for one in lines]}
         try:
             found = self.processes["paddle"].call(mended.function, theirs=theirs, seconds=seconds, **mended.given)
         except ChildError as error:  # a user's code may not run once more

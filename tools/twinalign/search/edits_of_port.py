@@ -9,6 +9,7 @@ from typing import Any
 
 from twinalign.causes.registry import Explanation, known_causes
 from twinalign.processes.side_process import ChildError
+from twinalign.recorder.tables_without_partner import other_tables
 from twinalign.replay.case_run import PLAIN, REDRAWN
 from twinalign.replay.construction_places import reference_code
 from twinalign.replay.layer_calls import Call
@@ -20,6 +21,7 @@ from twinalign.replay.layers import (
 )
 from twinalign.replay.mended_constants import constants_mended, values_in_construction
 from twinalign.replay.mended_port import NOT_ON_DRAW, port_mended
+from twinalign.replay.mended_tables import tables_mended
 from twinalign.search.causes_of_layers import leave_out_right_lines
 from twinalign.search.faults import Fault
 
@@ -34,6 +36,7 @@ _STOPPED = "gradient_stopped"
 _SECONDS, _SECONDS_IF_PROVEN, _SECONDS_IF_NAMED = 10.0, 4.0, 2.0
 """For the edits of one layer or component; if a cause is proven, only the port's line is to be found, which says little
 more where the cause has a name."""
+_MANY_LINES, _LONGEST_NOTE = 3, 300
 _LEFT_OUT = "left out"
 """What sentences say of a step that the port lacks."""
 _OPERATIONS = ast.Call | ast.BinOp | ast.UnaryOp
@@ -74,6 +77,16 @@ class PortEdits:
         Where all is right with one edit, what else is unexplained follows: right layers may run in another order. What
         has the same cause in other layers has it in the same line.
         """
+        found = self._with_edits(faults, asked, left)
+        for fault in found:
+            if fault.explanation is not None and says_too_much(fault.explanation):
+                fault.note(f"gives the port's values: {fault.explanation.text}"[:_LONGEST_NOTE])
+                fault.explanation = None
+        return found
+
+    def _with_edits(
+        self, faults: list[Fault], asked: Sequence[tuple[Fault, Mapping[str, Any]]], left: float
+    ) -> list[Fault]:
         in_vain: list[Any] = []
         for fault, suspect in asked:
             code = suspect["layer"], suspect["functions"], fault.phase
@@ -90,7 +103,7 @@ class PortEdits:
             if mends_all:
                 for other in faults:  # another layer of the class runs the same line
                     alike = [(one.phase, one.evidence.get("paddle_class")) for one in (other, fault)]
-                    if alike[0] == alike[1] and other.explanation is not None and is_open(other.explanation):
+                    if alike[0] == alike[1] and other.explanation is not None:  # which fits there by chance
                         other.explanation = fault.explanation
                 return [one for one in faults if one is fault or one.explanation or one.phase != fault.phase]
         return faults
@@ -107,7 +120,8 @@ class PortEdits:
         begun = time.monotonic()
         try:
             search = self._constants_mended if own else self._mended
-            answer = search(fault, suspect, min(seconds_for(fault.explanation), left))
+            answer = self._tables_mended(fault, suspect, min(_SECONDS_IF_PROVEN, left))
+            answer = answer or search(fault, suspect, min(seconds_for(fault.explanation), left))
         except ChildError as error:  # a user's code may not run once more
             if error.died and not self.revive():
                 raise
@@ -148,6 +162,27 @@ class PortEdits:
             seconds=seconds,
         )
 
+    def _tables_mended(self, fault: Fault, suspect: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """What `tables_mended` answers, where a wrong layer holds a table that the reference has in no arrangement."""
+        if fault.phase != "forward" or "tables" not in self.weights:
+            return {}
+        given = {"stage": self.stage, "tables": self.weights["tables"]}
+        keys = self.ask("paddle", other_tables, "tables of the port", paired=self.weights["paired"], **given)["keys"]
+        own = [key for key in keys if key.rpartition(".")[0] == fault.paddle_layer]
+        if not own:
+            return {}
+        return self.ask(
+            "paddle",
+            tables_mended,
+            f"edits of the constructor of {fault.paddle_layer or 'the model'}",
+            layer=fault.paddle_layer,
+            keys=own,
+            unit=self._unit(fault, suspect, (REDRAWN, PLAIN)),
+            theirs=self._theirs([fault.reference_layer], values_in_construction, stage=self.stage),
+            seconds=seconds,
+            **given,
+        )
+
     def _theirs(self, paths: Sequence[str], values_in: Callable[..., dict[str, Any]], **given: Any) -> dict[str, Any]:
         """What a search in the port is told of the reference: the code of these layers, and the values in it."""
         code = self.ask("ref", reference_code, "the reference's code", stage=self.stage, paths=paths)
@@ -160,19 +195,12 @@ class PortEdits:
         inside = f"{fault.reference_layer}." if fault.reference_layer else ""
         paths = [fault.reference_layer, *(path for path in self.alone if path.startswith(inside))]
         for others in (REDRAWN, PLAIN), (PLAIN,):
-            draws = self._draws(suspect["call"], fault.phase, others)
             answer = self.ask(
                 "paddle",
                 port_mended,
                 f"edits of the port in {fault.paddle_layer or 'the model'}",
                 stage=self.stage,
-                weights=self.weights,
-                number=suspect["call"],
-                names=list(suspect["differences"]),
-                draws=draws,
-                phase=fault.phase,
-                is_alone=self.faults == 1,
-                pairs=self.pairs,
+                **self._unit(fault, suspect, others),
                 theirs=self._theirs(paths, reference_values),
                 inside=suspect.get("inside"),
                 right=fault.evidence.get("right_lines", ()),
@@ -181,6 +209,18 @@ class PortEdits:
             if answer != NOT_ON_DRAW:  # whole numbers that are drawn anew may be no graph
                 break
         return answer
+
+    def _unit(self, fault: Fault, suspect: Mapping[str, Any], others: Sequence[int]) -> dict[str, Any]:
+        """What `PortUnit` takes of a wrong layer, on the case's inputs and on one of the others."""
+        return {
+            "weights": self.weights,
+            "number": suspect["call"],
+            "names": list(suspect["differences"]),
+            "draws": self._draws(suspect["call"], fault.phase, others),
+            "phase": fault.phase,
+            "is_alone": self.faults == 1,
+            "pairs": self.pairs,
+        }
 
     def _draws(self, number: int, phase: str, others: Sequence[int]) -> list[dict[str, Any]]:
         """The reference's values on the case's inputs, and on the first of others on which it runs.
@@ -262,6 +302,12 @@ def _exchanges(edit: Mapping[str, Any]) -> bool:
     except (KeyError, SyntaxError):
         return False
     return sum(isinstance(one, _OPERATIONS) for one in ours) >= sum(isinstance(one, _OPERATIONS) for one in theirs)
+
+
+def says_too_much(known: Explanation) -> bool:
+    """Whether a cause names so many lines, of which any may be wrong, that it is none."""
+    lines = known.evidence.get("lines_of_port", ())
+    return known.id.startswith(_LINE) and "helper_edit" not in known.evidence and len(lines) >= _MANY_LINES
 
 
 def is_open(known: Explanation | None) -> bool:
