@@ -120,7 +120,7 @@ class PortEdits:
         begun = time.monotonic()
         try:
             search = self._constants_mended if own else self._mended
-            answer = self._tables_mended(fault, suspect, min(_SECONDS_IF_PROVEN, left))
+            answer = self._tables_mended(fault, suspect, min(_SECONDS, left))
             answer = answer or search(fault, suspect, min(seconds_for(fault.explanation), left))
         except ChildError as error:  # a user's code may not run once more
             if error.died and not self.revive():
