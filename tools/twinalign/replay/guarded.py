@@ -4,6 +4,7 @@ or change modules.
 
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 import resource
@@ -49,6 +50,7 @@ def guarded(seconds: float = _SECONDS, more_bytes: int = _BYTES) -> Iterator[Non
                 longest = _TIMES_AS_LONG * seconds + _WAITED
                 stack.enter_context(_timed(signal.ITIMER_REAL, signal.SIGALRM, longest, stop))
                 stack.enter_context(_timed(signal.ITIMER_VIRTUAL, signal.SIGVTALRM, seconds, stop))
+            stack.enter_context(_uncollected())
             stack.enter_context(_few_processes())
             stack.enter_context(containers_kept())
             yield
@@ -56,6 +58,18 @@ def guarded(seconds: float = _SECONDS, more_bytes: int = _BYTES) -> Iterator[Non
         raise RuntimeError(f"the code ends its process with {error.code!r}") from error
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Inside the block no garbage is collected: that of all the process holds is none of the edit's time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager
