@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.twinalign.search.written_cases import edited, written
+from tests.twinalign.search.test_whole_layers import written as in_files
+from tests.twinalign.search.written_cases import edited, faults_of, written
 from twinalign.recorder.recorder import RunSettings
 from twinalign.recorder.tables_without_partner import with_values_of
 from twinalign.runs.run_stages import run
@@ -103,3 +104,34 @@ def test_a_table_of_other_angles_is_not(tmp_path: Path) -> None:
     port = edited(PORT, [("KEPT", BUFFER), ("np.log(100.0)", "np.log(101.0)")])
     case = written(tmp_path, REFERENCE, port, INPUTS)
     assert run(RunSettings(str(case), tmp_path / "out", ("forward",), locate=False)).verdict == "diverged"
+
+
+CASE = """
+from twinalign import Case
+
+class Turning(Case):
+    name = "turning"
+
+    def reference(self):
+        import theirs
+        return theirs.Net()
+
+    def reproduced(self):
+        import ours
+        return ours.Net()
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((2, 20, 8)).astype("float32")}
+"""
+
+
+@pytest.mark.slow
+def test_the_line_that_makes_a_wrong_table_is_named(tmp_path: Path) -> None:
+    head = "import numpy as np\nimport paddle\nfrom paddle import nn\n"
+    port = head + edited(PORT, [("KEPT", BUFFER), ("0, width, 2", "1, width, 2")])
+    reference = f"import torch\nfrom torch import nn\n{REFERENCE}"
+    (fault,) = faults_of(in_files(tmp_path, port, CASE, reference), stages=("forward",))
+    assert fault.explanation is not None
+    said = f"{fault.explanation.text} {fault.suggestion}"
+    assert "paddle.arange(1, width, 2, dtype='float32')" in said
+    assert "write `paddle.arange(0, width, 2" in said
