@@ -48,14 +48,19 @@ def settle_constants(
             release(processes[side])
         return list(answer["keys"])
 
-    _keep_own(ask, files, given)
     layouts = [json.loads(files[side].layout.read_text(encoding="utf-8")) for side in SIDES]
+    _keep_own(ask, files, layouts[1], given)
     share_tables(ask, layouts, files["ref"].arrays.with_name(f"{files['ref'].arrays.stem}_tables.npz"), given["paddle"])
 
 
-def _keep_own(ask: Callable[..., list[str]], files: Mapping[str, WeightFiles], given: Mapping[str, Any]) -> None:
+def _keep_own(
+    ask: Callable[..., list[str]],
+    files: Mapping[str, WeightFiles],
+    own_layout: Sequence[Mapping[str, Any]],
+    given: Mapping[str, Any],
+) -> None:
     port, canonical = given["paddle"], given["paddle"]["canonical"]
-    layout = map(StateEntry.of, json.loads(files["paddle"].layout.read_text(encoding="utf-8")))
+    layout = map(StateEntry.of, own_layout)
     # One tensor for one of the reference's, which is stored and not trained.
     fixed = [entry.key for entry in layout if entry.persistent and (entry.role == "buffer" or entry.trainable is False)]
     names = {key: canonical[key][0][0] for key in fixed if len(canonical.get(key, ())) == 1}

@@ -7,6 +7,7 @@ from typing import Any
 
 from twinalign.recorder.tables_without_partner import read_tables, tables_of, with_values_of
 from twinalign.replay.edits_of_component import Component
+from twinalign.replay.helper_edits import Edit
 from twinalign.replay.mended_constants import builder
 from twinalign.replay.mended_port import PortUnit
 from twinalign.replay.ordered_edits import Fit
@@ -45,6 +46,7 @@ def tables_mended(
         found = {name: worker.backend.to_array(made[name]) for name in names if name in made}
         return {name for name in names if name not in found or with_values_of(found[name], right) is None}
 
-    component = Component(worker, build, wrong, [{name} for name in sorted(names)])
-    component.accepts = lambda edit: wrong_unit.fit(edit) in (Fit.UNIT, Fit.ALL)
-    return component.mended(theirs, seconds)
+    def accepts(edit: Edit) -> bool:
+        return wrong_unit.fit(edit) in (Fit.UNIT, Fit.ALL)
+
+    return Component(worker, build, wrong, [{name} for name in sorted(names)], accepts=accepts).mended(theirs, seconds)

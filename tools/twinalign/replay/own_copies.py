@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from twinalign.replay.aligned_code import Code
-from twinalign.replay.statement_edits import Block, StatementEdit, added
+from twinalign.replay.statement_edits import StatementEdit, added, blocks_of
 
 Edit = tuple[ast.expr, ast.expr]
 _COPYING = ("copy", "clone")
@@ -35,7 +35,7 @@ def lacking_copies(code: Code, theirs: Sequence[ast.AST]) -> Iterator[StatementE
     `theirs`: the reference's code that does the same.
     """
     copies = any(getattr(one, "attr", "") in _COPIES for tree in theirs for one in ast.walk(tree))
-    block = Block(code.tree, "body", (code.tree,))
+    block = blocks_of(code)[0]
     at = int(ast.get_docstring(code.tree) is not None)
     names = {one.arg for one in code.tree.args.args} & _changed_in_place(code.tree)
     for name in sorted(names - {"self"}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -23,11 +24,18 @@ def sibling_functions(code: Code) -> Iterator[Edit]:
             module := _value(call.func.value, scope), ModuleType
         ):
             continue
-        own = getattr(module, call.func.attr, None)
-        names = [name for name, value in vars(module).items() if name[:1] != "_" and type(value) is type(own)]
-        for name in difflib.get_close_matches(call.func.attr, names, _MOST + 1, _ALIKE):
-            if name != call.func.attr and getattr(module, name) is not own:
-                yield call.func, ast.Attribute(call.func.value, name, ast.Load())
+        for name in _siblings(module, call.func.attr):
+            yield call.func, ast.Attribute(call.func.value, name, ast.Load())
+
+
+@functools.lru_cache(maxsize=4096)
+def _siblings(module: ModuleType, name: str) -> list[str]:
+    """Names of a module's functions that are called much as one of them, the most alike first."""
+    # A search asks this of each call several times, and a library has a thousand names.
+    own = getattr(module, name, None)
+    names = [one for one, value in vars(module).items() if one[:1] != "_" and type(value) is type(own)]
+    alike = difflib.get_close_matches(name, names, _MOST + 1, _ALIKE)
+    return [one for one in alike if one != name and getattr(module, one) is not own]
 
 
 def _value(node: ast.expr, scope: dict[str, Any]) -> Any:
