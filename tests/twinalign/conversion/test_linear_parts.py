@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
+import torch
 from paddle import nn as p
 from torch import nn as n
 
@@ -207,5 +208,78 @@ def test_heads_of_other_widths_in_one_linear(tmp_path, third):
         lambda: PaddleField(third),
         TOKENS,
     )
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+    assert not any(found.alone)
+
+
+class TorchGatedMixing(n.Module):
+    """Two gates in one Linear of 32 rows; queries, keys and values of 8, 4 and 4, each in its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.gates, self.close = n.Linear(WIDTH, 32, bias=False), n.Linear(16, WIDTH)
+        self.q, self.k, self.v = (n.Linear(WIDTH, rows, bias=False) for rows in (8, 4, 4))
+        self.end = n.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        left, right = self.gates(x).chunk(2, -1)
+        x = x + self.close(left.sigmoid() * right)
+        return x + self.end(self.q(x) * (self.k(x).sigmoid() * self.v(x)).repeat(1, 1, 2))
+
+
+class PaddleGatedMixing(p.Layer):
+    """The gates apart and the others packed, in a Linear of as many rows as one gate has."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = (p.Linear(WIDTH, 16, bias_attr=False) for _ in range(2))
+        self.shut, self.packed = p.Linear(16, WIDTH), p.Linear(WIDTH, 16, bias_attr=False)
+        self.last = p.Linear(WIDTH, WIDTH, bias_attr=False)
+
+    def forward(self, x):
+        x = x + self.shut(F.sigmoid(self.left(x)) * self.right(x))
+        q, k, v = self.packed(x).split([8, 4, 4], -1)
+        return x + self.last(q * (F.sigmoid(k) * v).tile([1, 1, 2]))
+
+
+def test_one_layer_split_and_another_packed_of_the_same_sizes(tmp_path):
+    _, (mine, other) = matched(
+        tmp_path,
+        lambda: n.Sequential(TorchGatedMixing(), TorchGatedMixing()),
+        lambda: p.Sequential(PaddleGatedMixing(), PaddleGatedMixing()),
+        TOKENS,
+    )
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+
+
+class TorchGates(n.Module):
+    """A convolutional GRU cell with a convolution for each gate."""
+
+    def __init__(self):
+        super().__init__()
+        self.update, self.reset, self.new = (n.Conv2d(6, 3, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        h, both = x.tanh(), lambda h: torch.cat([h, x], 1)
+        z, r = self.update(both(h)).sigmoid(), self.reset(both(h)).sigmoid()
+        return (1 - z) * h + z * self.new(both(r * h)).tanh()
+
+
+class PaddleGates(p.Layer):
+    """The same with one convolution for update and reset."""
+
+    def __init__(self):
+        super().__init__()
+        self.gates, self.candidate = p.Conv2D(6, 6, 3, padding=1), p.Conv2D(6, 3, 3, padding=1)
+
+    def forward(self, x):
+        h, both = F.tanh(x), lambda h: paddle.concat([h, x], 1)
+        z, r = F.sigmoid(self.gates(both(h))).chunk(2, 1)
+        return (1 - z) * h + z * F.tanh(self.candidate(both(r * h)))
+
+
+def test_gates_in_one_convolution(tmp_path):
+    images = np.random.default_rng(1).standard_normal((2, 3, 5, 4))
+    found, (mine, other) = matched(tmp_path, TorchGates, PaddleGates, images)
     np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
     assert not any(found.alone)

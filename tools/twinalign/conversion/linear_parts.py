@@ -1,4 +1,5 @@
-"""One layer that stands for several Linear layers of the other side: attention, or q, k and v in a single Linear."""
+"""One layer that stands for several of the other side, side by side: attention, q, k and v in a single Linear, gates in
+a single convolution."""
 
 import dataclasses
 import itertools
@@ -13,55 +14,92 @@ ATTENTION = "multi-head attention"
 _MAXIMUM_WAYS = 100_000
 _OF_OTHER_SIZES = 2, 3
 _ROLES = ("q", "k", "v", "out")
+_MOST_FOUND = 6
+"""Ways between which running the models decides."""
+_Group = tuple[int, Signature, str]
+"""Side, signature and last name; an empty one for all names."""
 Rows = Mapping[str, Sequence[int]]
 """Name of a matchable → how many outputs each of its parts has; attention is split by its slots."""
 
 
-def rows_to_fit(mine: Sequence[Matchable], other: Sequence[Matchable]) -> tuple[Rows, Rows]:
-    """Which layers of either side to split, so that fewer are left without a counterpart; empty where none are."""
+def rows_to_fit(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[tuple[Rows, Rows]]:
+    """Which layers of either side to split, so that fewest are left without a counterpart; nothing where none are.
+
+    Returns:
+        The ways to do so, all alike in that: where one side's layers have the shapes of others that it needs as they
+        are, shapes do not tell which of them are to be split.
+    """
     found: tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]] = ({}, {})
     sides = [list(mine), list(other)]
     for number in (0, 1):
         found[number].update({u.name: () for u in _surplus(sides[number], sides[1 - number]) if u.kind == ATTENTION})
         sides[number] = split(sides[number], found[number])
-    for number, rows_of in enumerate(_best_rows(sides)):
-        found[number].update({u.name: rows_of[u.signature] for u in sides[number] if rows_of.get(u.signature)})
-    return found
+    ways: list[tuple[Rows, Rows]] = []
+    for rows_of in _best_ways(sides):
+        more = [
+            {u.name: way for u in side if not u.part and (way := rows_of.get((number, *_group(u))))}
+            for number, side in enumerate(sides)
+        ]
+        ways.append(({**found[0], **more[0]}, {**found[1], **more[1]}))
+    return ways
 
 
-def _best_rows(sides: Sequence[Sequence[Matchable]]) -> list[dict[Signature, Sequence[int]]]:
-    """Of all ways to split the Linear layers of each signature, the one that leaves the fewest without a counterpart;
-    of those the one that splits the fewest that have one of their own name, and then the fewest.
+def _best_ways(sides: Sequence[Sequence[Matchable]]) -> list[dict[_Group, Sequence[int]]]:
+    """Of all ways to split the layers of each signature, or those of them that have one last name, the one that leaves
+    the fewest without a counterpart; of those the one that splits the fewest that have one of their own name, and then
+    the one that makes the fewest parts. By last names there may be several.
     """
-    whole = [Counter(u.signature for u in side if not u.part and _matrix_of(u.signature)[0]) for side in sides]
+    counts = Counter((number, *_group(u)) for number, side in enumerate(sides) for u in side if not u.part)
+    groups: dict[_Group, list[_Group]] = {}
+    for group in counts:
+        groups.setdefault((*group[:2], ""), []).append(group)
+    found = [_cheapest(sides, counts, some) for some in (groups, {group: [group] for group in counts})]
+    return min(found, key=lambda one: one[0])[1]
+
+
+def _cheapest(
+    sides: Sequence[Sequence[Matchable]], counts: Mapping[_Group, int], groups: Mapping[_Group, Sequence[_Group]]
+) -> tuple[tuple[int, int, int], list[dict[_Group, Sequence[int]]]]:
+    """The least cost, as `_best_ways` has it, and the ways that have it.
+
+    `counts`: of what belongs together. `groups`: what of it is split in one way, or not at all.
+    """
     every = [Counter(u.signature for u in reversed(side)) for side in sides]
     choices = [
-        (number, signature, rows)
-        for number in (0, 1)
-        for signature in whole[number]
+        (inside, rows)
+        for (number, signature, _), inside in groups.items()
         if len(rows := [(), *_ways_to_split(signature, every[1 - number])]) > 1
     ]
-    named = Counter(u.signature for u in sides[0] if (u.name, u.signature) in {(v.name, v.signature) for v in sides[1]})
-    best = (sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0, 0)
-    found: list[dict[Signature, Sequence[int]]] = [{}, {}]
-    if math.prod(len(every_way) for _, _, every_way in choices) > _MAXIMUM_WAYS:
-        return found
-    for ways in itertools.product(*(every_way for _, _, every_way in choices)):
-        counts = [Counter(of_side) for of_side in every]
-        for (number, signature, _), way in zip(choices, ways, strict=True):
-            if way:
-                times = counts[number].pop(signature)
-                for count in way:
-                    counts[number][_part_signature(signature, count)] += times
-        left = sum(((counts[0] - counts[1]) + (counts[1] - counts[0])).values())
-        split_ones = [signature for (_, signature, _), way in zip(choices, ways, strict=True) if way]
-        cost = left, sum(named[signature] for signature in split_ones), len(split_ones)
+    named = Counter(
+        (0, *_group(u)) for u in sides[0] if (u.name, u.signature) in {(v.name, v.signature) for v in sides[1]}
+    )
+    best = sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0, 0
+    found: list[dict[_Group, Sequence[int]]] = [{}]
+    if math.prod(len(rows) for _, rows in choices) > _MAXIMUM_WAYS:
+        return best, found
+    for ways in itertools.product(*(rows for _, rows in choices)):
+        left = [Counter(of_side) for of_side in every]
+        chosen: dict[_Group, Sequence[int]] = {
+            group: way for (inside, _), way in zip(choices, ways, strict=True) for group in inside if way
+        }
+        for (number, signature, name), way in chosen.items():
+            times = counts[number, signature, name]
+            left[number][signature] -= times
+            for count in way:
+                left[number][_part_signature(signature, count)] += times
+        alone = sum(abs(left[0][signature] - left[1][signature]) for signature in {*left[0], *left[1]})
+        parts = sum(counts[group] * len(way) for group, way in chosen.items())
+        cost = alone, sum(named[group] for group in chosen), parts
         if cost < best:
-            best = cost
-            found = [{}, {}]
-            for (number, signature, _), way in zip(choices, ways, strict=True):
-                found[number][signature] = way
-    return found
+            best, found = cost, []
+        if cost == best and len(found) < _MOST_FOUND and chosen:
+            found.append(chosen)
+    return best, found or [{}]
+
+
+def _group(u: Matchable) -> tuple[Signature, str]:
+    """What layers are split together: those of one signature and one last name."""
+    return u.signature, u.name.rpartition(".")[2]
 
 
 def split(matchables: Sequence[Matchable], rows: Rows) -> list[Matchable]:
@@ -81,15 +119,19 @@ def _surplus(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[Matc
     return [u for u in mine if here[u.signature] > there[u.signature]]
 
 
-def _matrix_of(signature: Signature) -> tuple[int, int]:
-    """Outputs and inputs of a Linear; zeros for anything else."""
-    shapes = dict(signature[1])
+def _outputs_of(signature: Signature) -> tuple[int, tuple[object, ...]]:
+    """Outputs of a Linear or a convolution, and what others have to share with it to stand beside it; 0 for anything
+    else."""
+    kind, shapes = signature[0], dict(signature[1])
     weight = shapes.get("weight", ())
-    if signature[0] != "linear" or not 1 <= len(weight) <= 2:
-        return 0, 0
+    if kind == "convolution" and len(weight) > 2:
+        return weight[0], (kind, *weight[1:])
+    if kind != "linear" or not 1 <= len(weight) <= 2:
+        return 0, ()
     if len(weight) == 2:
-        return weight[0], weight[1]
-    return (1, weight[0]) if shapes.get("bias", ()) == () else (weight[0], 1)  # signatures have no axes of one
+        return weight[0], (kind, weight[1])
+    # Signatures have no axes of one.
+    return (1, (kind, weight[0])) if shapes.get("bias", ()) == () else (weight[0], (kind, 1))
 
 
 def _part_signature(signature: Signature, count: int) -> Signature:
@@ -102,9 +144,9 @@ def _ways_to_split(signature: Signature, others: Mapping[Signature, int]) -> lis
 
     `others`: signatures of the other side, the last first.
     """
-    outputs, inputs = _matrix_of(signature)
-    matrices = (_matrix_of(other) for other in reversed(list(others)))
-    sizes = dict.fromkeys(rows for rows, columns in matrices if columns == inputs)
+    outputs, beside = _outputs_of(signature)
+    known = (_outputs_of(other) for other in reversed(list(others)))
+    sizes = dict.fromkeys(rows for rows, shared in known if shared == beside)
     ways = {(size,) * (outputs // size) for size in sizes if 0 < size < outputs and outputs % size == 0}
     ways |= {(outputs - 2 * size, size, size) for size in sizes if 0 < size < outputs - 2 * size}
     several = (some for count in _OF_OTHER_SIZES for some in itertools.combinations(sizes, count))
@@ -143,11 +185,12 @@ def _has_role(part: Stored, role: str) -> bool:
 def _part(
     u: Matchable, name: str, path: str, given: int | None, stored: Sequence[tuple[Stored, int, str]]
 ) -> Matchable:
-    """One Linear layer of the slots (tensor, number of the slot, what a Linear calls it)."""
+    """One layer of the slots (tensor, number of the slot, what a Linear calls it)."""
     slots = {called: (u.path, part.slots[number].name) for part, number, called in stored}
     own = tuple(
         dataclasses.replace(part, slots=(dataclasses.replace(part.slots[number], name=called),))
         for part, number, called in stored
     )
-    signature = ("linear", tuple(sorted((p.slots[0].name, without_ones(p.slots[0].shape)) for p in own)))
-    return Matchable(name, path, "linear", signature, own, part=Part(slots, given))
+    kind = "linear" if u.kind == ATTENTION else u.signature[0]
+    signature = kind, tuple(sorted((p.slots[0].name, without_ones(p.slots[0].shape)) for p in own))
+    return Matchable(name, path, kind, signature, own, part=Part(slots, given))

@@ -34,6 +34,10 @@ NOTHING = "(no partner)"
 """Name on the paddle side of what has no partner there."""
 
 
+_Way = tuple[list[Matchable], list[Matchable], tuple[Rows, Rows]]
+"""What is to be matched of both sides, with layers of either side that are split for it."""
+
+
 @dataclasses.dataclass
 class Matching:
     """The paddle name of everything in the reference, and how it was found."""
@@ -85,15 +89,12 @@ def match_layers(
     biases = separate_biases(mine, other, _given_by_rules(reference, paddle))
     mine, other = (with_biases(side, of_side) for side, of_side in zip((mine, other), biases, strict=True))
     missing = differences(mine, other)
-    rows: tuple[Rows, Rows] = ({}, {})
+    ways: list[_Way] = [(mine, other, ({}, {}))]
     if missing:
-        rows = rows_to_fit(mine, other)
-        parts = [split(side, of_side) for side, of_side in zip((mine, other), rows, strict=True)]
-        still = differences(*parts)
-        if len(still) < len(missing):
-            (mine, other), missing = parts, still
-        else:
-            rows = {}, {}
+        parts = [(split(mine, rows[0]), split(other, rows[1]), rows) for rows in rows_to_fit(mine, other)]
+        if parts and len(still := differences(*parts[0][:2])) < len(missing):
+            ways, missing = parts, still
+    mine, other, rows = ways[0]
     if missing and not partial:
         raise InputError(_different(missing, remedy))
     if not missing and max(Counter(matchable.signature for matchable in mine).values(), default=0) == 1:
@@ -101,13 +102,8 @@ def match_layers(
         return _matching(Found({u.name: partners[u.signature] for u in mine}), mine, other, "order", {}, rows)
     try:
         models = trial()
-        models.rows, models.biases = rows, biases
-        found = match_by_running(models, mine, other, anchors)
-        if found.doubt is not None and any(u.kind == storage.RAW and u.is_matrix for u in (*mine, *other)):
-            models.turned = True
-            turned = match_by_running(models, mine, other, anchors)
-            found = found if turned.doubt is not None else turned
-            models.turned = turned is found
+        models.biases = biases
+        found, (mine, other, rows) = _found_by_running(models, ways, anchors)
         extra = extra_layers(models, mine, other) if found.doubt is not None and partial else []
     except SideCrashError as error:
         if not partial:
@@ -120,6 +116,25 @@ def match_layers(
         raise InputError(_different(missing, remedy))
     matching = _matching(found, mine, other, "trial", anchors, rows)
     return dataclasses.replace(matching, extra=[matchable.name for matchable in extra])
+
+
+def _found_by_running(models: BothModels, ways: Sequence[_Way], anchors: Mapping[str, str]) -> tuple[Found, _Way]:
+    """The first way in which a matching is proven, else that in which most layers agree."""
+    every = []
+    for mine, other, rows in ways:
+        models.rows, models.turned = rows, False
+        found = match_by_running(models, mine, other, anchors)
+        if found.doubt is not None and any(u.kind == storage.RAW and u.is_matrix for u in (*mine, *other)):
+            models.turned = True
+            turned = match_by_running(models, mine, other, anchors)
+            found = found if turned.doubt is not None else turned
+            models.turned = turned is found
+        every.append((found, (mine, other, rows)))
+        if found.doubt is None:
+            break
+    best = min(every, key=lambda one: (one[0].doubt is not None, -len(one[0].supported)))
+    models.rows = best[1][2]
+    return best
 
 
 def _given_by_rules(reference: Side, paddle: Side) -> dict[str, str]:
