@@ -461,3 +461,27 @@ def test_a_remedy_holds_for_the_layout_that_the_port_has(draw: Draw, own_shape: 
     )
     wanted = recording(draw, range(4)).arrays["draws/layer.weight"].std()
     assert made.numpy().std() == pytest.approx(wanted, rel=0.05)
+
+
+def test_a_head_without_a_layer_is_tied_in_its_own_way() -> None:
+    def side(names: list[str], tied: list[list[str]]) -> Recording:
+        found = recording(nn.init.ones_, range(4), name=names[0])
+        for name in names[1:]:
+            found.arrays |= recording(nn.init.ones_, range(4), name=name).arrays
+        about = found.metadata["initial"]
+        about |= {"shapes": {name: [64, 100] for name in names}, "own_names": {name: name for name in names}}
+        about["tied"] = tied
+        return found
+
+    both = ["embedding.weight", "head.weight"]
+    reference = side(both, [both[::-1]])
+    port, apart = side(both[:1], []), side(both, [])
+
+    assert compare_initial(StageRecordings({("ref", "float32"): reference, ("paddle", "float32"): port})).verdict == (
+        "aligned"
+    )
+    found = compare_initial(StageRecordings({("ref", "float32"): reference, ("paddle", "float32"): apart}))
+    assert found.verdict == "diverged"
+    assert found.notes == [
+        "head.weight and embedding.weight are one tensor on one side, the reference's alone: they train differently"
+    ]

@@ -143,9 +143,9 @@ class ComponentContext:
         if mended is None or left <= 0.0 or not lacks_edit(known):
             return known
         unused = SECONDS_OF_ONE - (time.monotonic() - begun) if known is None and not self.is_wrong_before else 0.0
-        return self._with_edit(known, mended, min(max(seconds_for(known), unused), left))
+        return self.with_edit(known, mended, min(max(seconds_for(known), unused), left))
 
-    def _with_edit(self, known: Explanation | None, mended: Mended, seconds: float) -> Explanation | None:
+    def with_edit(self, known: Explanation | None, mended: Mended, seconds: float) -> Explanation | None:
         """The cause with the edit of the port's code that mends the component, if one is found in the time."""
         mended.prepare()
         paths = [mended.component]

@@ -393,7 +393,7 @@ def locate(
         if INITIAL in settings.stages or (not settings.stages and recorder.description[INITIAL]):
             from twinalign.search.initial import locate_initial  # here: LibCST takes long to import
 
-            result.add(locate_initial(recorder, weights), recorder.description["accept"])
+            result.add(locate_initial(recorder, weights, explain), recorder.description["accept"])
         # One process alone is right, and no known cause explains the ranks.
         if of_ranks is not None and not result.faults:
             result.faults.append(of_ranks)

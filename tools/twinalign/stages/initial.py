@@ -1,5 +1,8 @@
 """What a freshly built model starts from: the values of each parameter, drawn with several seeds."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from twinalign.backends.state_layout import StateEntry
@@ -26,14 +29,8 @@ def record_initial(context: StageContext) -> None:
     extremes: dict[str, list[list[float]]] = {}
     for number in reversed(range(SEEDS)):  # the first seed's model is kept: last, it is never one of two
         model = context.construct(number)
-        # Only looked at, so not copied.
-        state = ((key, context.backend.values_of(t)) for key, t in context.backend.state_tensors(model).items())
-        items = (("", key, array) for key, array in state if array.dtype.kind in "fViub")
         shapes: dict[str, list[int]] = {}
-        for _, name, array in context.canonical.to_reference(items):
-            values = np.asarray(array, np.float32)
-            if not values.size:
-                continue
+        for name, values in state_in_reference(context, model):
             shapes[name] = list(values.shape)
             draws.setdefault(name, []).append(sample(values))
             extremes.setdefault(name, []).append([values.min(), values.max()])
@@ -59,6 +56,16 @@ def record_initial(context: StageContext) -> None:
             if name != first
         ),
     }
+
+
+def state_in_reference(context: StageContext, model: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Each real tensor of a model's state that has elements, in float32, by the reference's names and in its layout."""
+    # Only looked at, so not copied.
+    state = ((key, context.backend.values_of(t)) for key, t in context.backend.state_tensors(model).items())
+    items = (("", key, array) for key, array in state if array.dtype.kind in "fViub")
+    for _, name, array in context.canonical.to_reference(items):
+        if array.size:
+            yield name, np.asarray(array, np.float32)
 
 
 def _short(bases: tuple[str, ...]) -> str:

@@ -38,9 +38,9 @@ def _others(table: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
             runs = moved.reshape(*moved.shape[:-1], parts, length // parts)
             other = np.moveaxis(runs.swapaxes(-1, -2).reshape(moved.shape), -1, axis)
             yield _of_runs(runs, where), other
+        shifts = (sign * shift for shift in range(1, min(length, _MOST_SHIFTS)) for sign in (1, -1))
+        yield from ((f"moved by {shift}{where}", np.roll(table, shift, axis)) for shift in shifts if length > 2)
         yield f"reversed{where}", np.flip(table, axis)
-        for shift in range(1, min(length, _MOST_SHIFTS)):
-            yield f"moved by {shift}{where}", np.roll(table, shift, axis)
     for axes in itertools.permutations(range(table.ndim)) if 1 < table.ndim <= _MOST_AXES else ():
         yield f"with its axes in the order {list(axes)}", table.transpose(axes)
 
