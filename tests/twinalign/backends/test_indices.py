@@ -68,3 +68,21 @@ def test_lengths_beyond_a_sequence_raise(lengths: list[int]) -> None:
             paddle.nn.functional.ctc_loss(scores, labels + 2, paddle.to_tensor([5, 5]), two)
         right = layer(values, sequence_length=paddle.to_tensor([5, 3]))[0]
     np.testing.assert_array_equal(right.numpy(), layer(values, sequence_length=paddle.to_tensor([5, 3]))[0].numpy())
+
+
+def test_rows_that_a_table_has_not_raise() -> None:
+    table = paddle.nn.Embedding(4, 2)
+    with checked_indices():
+        assert table(paddle.to_tensor([0, 3])).shape == [2, 2]
+        with pytest.raises(IndexError, match=r"^numbers from 0 to 4 where 0 to 3 are possible$"):
+            table(paddle.to_tensor([0, 4]))
+
+
+def test_arrays_in_place_of_numbers_do_not_end_the_process() -> None:
+    drawn = paddle.nn.initializer.Normal(np.ones(3), 0.02)
+    with checked_indices():
+        assert paddle.arange(np.array(3)).tolist() == [0, 1, 2]
+        assert paddle.full([2], 1.5).tolist() == [1.5, 1.5]
+        assert paddle.randn([2]).shape == [2]
+        with pytest.raises(TypeError, match=r"^numbers are drawn between or around numbers, not "):
+            drawn(paddle.zeros([2, 2]))

@@ -242,7 +242,8 @@ class ForcedBackward:
             seed = self._seed(gradient)
             assert seed is not None
             return seed
-        return gradient if isinstance(gradient, np.ndarray) else self.backend.values_of(gradient)
+        is_array = isinstance(gradient, (np.ndarray, np.generic))  # a sum of arrays without an axis is no array
+        return np.asarray(gradient) if is_array else self.backend.values_of(gradient)
 
     def _ends(self, unit: ForcedCall) -> list[tuple[Any, str]]:
         """Where the unit's own code ends: its outputs and its layers' inputs, with the names of their gradients."""

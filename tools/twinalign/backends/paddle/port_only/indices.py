@@ -1,9 +1,10 @@
-"""Indices and lengths that reach beyond a tensor, which some of paddle's kernels read without a look.
+"""Indices and lengths that reach beyond a tensor, and arrays in place of numbers, which paddle reads unchecked.
 
 That may end the process, at once or later, or let it run for ever.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,8 @@ def checked_indices() -> Iterator[None]:
         _check(tensor.shape, item)
         return put(tensor, item, value)
 
-    recurrent, temporal = paddle._C_ops.rnn, paddle._C_ops.warpctc
+    recurrent, temporal, full = paddle._C_ops.rnn, paddle._C_ops.warpctc, paddle._C_ops.full
+    embedded = paddle._C_ops.embedding
 
     def running(values: Any, states: Any, weights: Any, lengths: Any, *more: Any) -> Any:
         if lengths is not None:
@@ -40,11 +42,27 @@ def checked_indices() -> Iterator[None]:
             _check_lengths(labels, 0, scores.shape[-1] - 1)
         return temporal(scores, labels, lengths, label_lengths, *more)
 
+    def filling(shape: Any, value: Any, *more: Any, **named: Any) -> Any:
+        number = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+        return full(shape, number, *more, **named)
+
+    def embedding(numbers: Any, weight: Any, *more: Any, **named: Any) -> Any:
+        _check_lengths(numbers, 0, weight.shape[0] - 1)
+        return embedded(numbers, weight, *more, **named)
+
+    def drawing(draw: Any, shape: Any, first: Any, second: Any, *more: Any, **named: Any) -> Any:
+        if not all(isinstance(one, (int, float)) for one in (first, second)):
+            raise TypeError(f"numbers are drawn between or around numbers, not {type(first)} and {type(second)}")
+        return draw(shape, first, second, *more, **named)
+
     with (
         replaced(paddle.Tensor, "__getitem__", getting),
         replaced(paddle.Tensor, "__setitem__", setting),
         replaced(paddle._C_ops, "rnn", running),
         replaced(paddle._C_ops, "warpctc", aligning),
+        replaced(paddle._C_ops, "full", filling),
+        replaced(paddle._C_ops, "embedding", embedding),
+        replaced(paddle._C_ops, "gaussian", functools.partial(drawing, paddle._C_ops.gaussian)),
     ):
         yield
 
