@@ -13,6 +13,7 @@ from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.forced_pass import Pairs
 from twinalign.replay.judged_before import StandIns
+from twinalign.replay.mask_forms import senses_of
 from twinalign.replay.port_passes import Forcing
 
 ROUNDING = 1e-11
@@ -52,4 +53,8 @@ def allowed(before: float) -> float:
 
 def children_of(unit: ForcedCall) -> frozenset[tuple[Any, ...]]:
     """What `Draw` has as `children`."""
-    return frozenset((child.call.number, len(child.given), *sorted(child.lacking)) for child in unit.children)
+    # What takes a mask in the port's sense is not given one in the reference's.
+    return frozenset(
+        (child.call.number, len(child.given), *sorted(child.lacking), *sorted(senses_of(child.layouts).items()))
+        for child in unit.children
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from twinalign.replay.aligned_tensors import aligned
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.layer_calls import Enough, Tensor
-from twinalign.replay.layouts import Layouts, are_repeated, masked
+from twinalign.replay.layouts import Layouts, PlainForm, are_repeated, masked
 from twinalign.replay.mask_forms import Form, OtherTruths, other_truths
 from twinalign.replay.nested_tensors import Place, put_together
+from twinalign.replay.own_values import OwnValues
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
 
@@ -39,6 +40,10 @@ class ForcedTensors:
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
         self._blames: dict[int, list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]]] = {}
         """id of a form that is a layer's doing → whose difference it is, if what takes it is wrong for that."""
+        self._own: dict[int, tuple[ForcedCall, str, OwnValues]] = {}
+        """Number of a tensor of the reference's → whose difference it is that the port's values are others."""
+        self._taken: dict[int, OwnValues] = {}
+        """The same of those that a layer takes as the port has them."""
 
     def order(self, ours: Sequence[Any], theirs: Sequence[Tensor]) -> list[int]:
         """Places of the port's tensors, those first that stand for the reference's, as `aligned` finds them.
@@ -109,6 +114,12 @@ class ForcedTensors:
         made = self._backend.to_tensor(array, self._run.dtype, self._run.device)
         return self._known_as(self._backend.detached(made, theirs.differentiable or flows), theirs, layout)
 
+    def in_reference_form(self, theirs: Tensor, form: Form) -> Any:
+        """A tensor of the reference as one of the port; of the port's own values in the shape that these have."""
+        array, inner = self.read(theirs), form.inner if isinstance(form, OwnValues) else None
+        made = array if inner is None else inner.to_port(array)
+        return self._backend.to_tensor(made, self._run.dtype, self._run.device)
+
     def force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
         """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
         for number, theirs in enumerate(unit.call.inputs[len(tensors) :], start=len(tensors)):
@@ -128,6 +139,11 @@ class ForcedTensors:
                 unit.lacking[f"input.{number}"] = np.array(self.read(theirs))
                 unit.given.append(None)
                 unit.inputs.append(tensor)
+                continue
+            if (own := self._as_taken(tensor, theirs)) is not None:
+                unit.layouts[f"input.{unit.call.number}.{number}"] = own
+                unit.given.append(tensor)
+                unit.inputs.append(self.in_place_of(theirs, own))
                 continue
             known = self._shared.get(id(tensor))
             if known is not None and known[0] is tensor and known[1] == theirs.number:
@@ -225,18 +241,49 @@ class ForcedTensors:
             self._blames[id(found)] = [blame]
         return found
 
+    def own_values(self, unit: ForcedCall) -> dict[str, OwnValues]:
+        """The inputs of a unit, by the places of their forms, that the port has in values of its own."""
+        return {
+            place: self._own[theirs.number][2]
+            for number, theirs in enumerate(unit.call.inputs)
+            if theirs.number in self._own
+            and not isinstance(unit.layouts.get(place := f"input.{unit.call.number}.{number}"), OwnValues)
+            and number < len(unit.given)
+        }
+
+    def take(self, own: Iterable[OwnValues]) -> None:
+        """Values that the port has of its own, and takes so, are right."""
+        for values in own:
+            for number, (owner, name, known) in list(self._own.items()):
+                if known is values:
+                    self._taken[number] = values
+                    del self._own[number]
+                    for found in (owner.differences, owner.port, owner.reference):
+                        found.pop(name, None)
+
+    def _as_taken(self, tensor: Any, theirs: Tensor) -> OwnValues | None:
+        """The form of a tensor that a layer has taken as the port has it."""
+        known = self._taken.get(-1 if theirs.number is None else theirs.number)
+        if known is None or not (self.stands_for(tensor, theirs) or known.is_of(self._backend.values_of(tensor))):
+            return None
+        return known
+
     def _forced(
         self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Form | None
     ) -> Any:
         """The reference's values in place of a tensor, after judging it; the tensor itself if both are equal."""
         reference = self.read(theirs)
-        port = self._backend.values_of(tensor)
-        port = layout.to_reference(port) if layout is not None else port
+        own = self._backend.values_of(tensor)
+        port = layout.to_reference(own) if layout is not None else own
         if port.shape == reference.shape and port.dtype.kind == reference.dtype.kind == "f":
             hidden = (port < _HIDES_ALL) & (reference < _HIDES_ALL)
             port = np.where(hidden, reference, port) if hidden.any() else port
         found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
         same_size = port.shape != reference.shape and port.size == reference.size
+        if name in owner.differences and port.shape == reference.shape and not self._flows(tensor, theirs):
+            assert theirs.number is not None
+            inner = layout if isinstance(layout, PlainForm) else None
+            self._own[theirs.number] = owner, name, OwnValues(np.array(own), np.array(reference), inner)
         if name.startswith("output."):
             owner.apart = max(owner.apart, found.relative)
         self.as_alone &= found.relative <= SHARED if judged else np.array_equal(port, reference)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from twinalign.replay.layouts import HIDES, Layout, PlainForm, Repeated, repeated, without_axes_of_one
+from twinalign.replay.own_values import OwnValues
 
 _MOSTLY = 0.75
 """A mask has the sense in which so many of its truth values are the other's, or are not."""
@@ -115,7 +117,7 @@ class OtherTruths:
         return made.masked_fill(truths, self.reference.true).masked_fill(~truths, self.reference.false)
 
 
-Form = PlainForm | OtherTruths
+Form = PlainForm | OtherTruths | OwnValues
 
 
 def mask_of_port(name: ast.expr, values: list[list[float]]) -> ast.expr:
@@ -154,6 +156,12 @@ def other_truths(port: np.ndarray, reference: np.ndarray) -> OtherTruths | None:
             is_constant = not sense.is_added and (port.all() or not port.any())
             return None if is_alike or (is_constant and sense != ours) else found
     return None
+
+
+def senses_of(forms: Mapping[str, Form]) -> dict[str, bool]:
+    """Place of a mask → whether the port's true is greater than its false, of those that it writes in another way."""
+    masks = {place: form for place, form in forms.items() if isinstance(form, OtherTruths)}
+    return {place: form.port.true > form.port.false for place, form in masks.items() if place.startswith("input.")}
 
 
 def in_reference_form(tensor: Any, port: np.ndarray, reference: np.ndarray) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -28,9 +29,9 @@ from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
 from twinalign.replay.nested_tensors import Place, each_once, order_by_names, put_together, take_apart
-from twinalign.replay.orders_of_inputs import other_orders
 from twinalign.replay.regions import numbers_from, tested_apart
 from twinalign.replay.tensor_store import TensorStore
+from twinalign.replay.tried_inputs import TriedInputs
 from twinalign.verdict.array_difference import difference
 
 
@@ -91,6 +92,7 @@ class ForcedForward:
         """Path of a pseudo-call → why it is not judged."""
         self._ordinals = CallStack()
         self._state = ForcedState(run, state_store, moved)
+        self._inputs = TriedInputs(run, self.tensors, self._state, functools.partial(replaced, self, "_trying", True))
 
     def __call__(self) -> None:
         """Run forward and loss, up to the last call that is asked about."""
@@ -148,7 +150,12 @@ class ForcedForward:
             unit.order = self.tensors.order(tensors, partner.inputs)
             self.tensors.force_inputs(unit, [tensors[place] for place in unit.order])
             unit.signature = put_together(signature, [*map(Place, in_order(unit.order, range(len(tensors))))])
+            begun, place = self._ordinals.mark(), len(self.units)
             unit = self._known(unit) or self._judged(unit, forward)
+            if self._inputs.hands_on_own_values(unit, forward):
+                self._ordinals.back_to(begun)
+                del self.units[place:]
+                return self._without_pair(unit.anew(), forward, arguments, keywords)
         finally:
             self._ordinals.end(own)
         if parent is not None:
@@ -223,8 +230,11 @@ class ForcedForward:
             return again(able_to_stand(found, moved))
 
         found = run(unit)
-        if found.wrong_ends() and (turned := self._in_other_order(found, forward, state)) is not None:
+        if found.wrong_ends() and (turned := self._inputs.in_other_order(found, forward, state)) is not None:
             unit = turned
+            found = again({})
+        if found.wrong_ends() and (own := self._inputs.taken_as_they_are(found, forward, state)):
+            unit.layouts |= own
             found = again({})
         if found.has_blamed_forms:  # its layers and its gradients are judged in the reference's form
             unit.layouts, unit.forms = {}, []
@@ -261,18 +271,6 @@ class ForcedForward:
             del self.given_up[number]
         fewer = without(wrong)
         return fewer if self._agrees(fewer, found) else without(everything)
-
-    def _in_other_order(self, unit: ForcedCall, forward: Callable[..., Any], state: Mapping) -> ForcedCall | None:
-        """A wrong unit before it runs, with its inputs in an order in which it is right, or else these are."""
-        behind = self._state.of(unit)
-        for order in other_orders(unit, self.tensors.stands_for):
-            self._state.set(state)
-            signature = put_together(unit.signature, [*map(Place, order)])
-            if self._right_on(unit, forward, signature, [self.tensors.again(unit, n) for n in range(len(order))]):
-                return self.tensors.reordered(unit, order)
-        self._state.set(behind)  # as the unit has left it: trials move running statistics too
-        by_values = self.tensors.order_of_values(unit)
-        return None if by_values is None else self.tensors.reordered(unit, by_values)
 
     def _holds_next(self, unit: ForcedCall) -> bool:
         """Whether a layer returns what the reference has behind the next one, which has no partner: it holds both."""
@@ -338,7 +336,7 @@ class ForcedForward:
             if unit.layer is not None:
                 self._after(unit, forward, forced)
                 self._state.called(unit)
-            if unit.forms and unit.differences and self._right_in_reference_form(unit, forward):
+            if unit.forms and unit.differences and self._inputs.right_in_reference_form(unit, forward):
                 unit.blame_forms()
         except UnitFailedError:
             raise
@@ -353,33 +351,6 @@ class ForcedForward:
     def _given(self, tensors: Sequence[Any]) -> list[Any]:
         copied = self.on_copies
         return [tensor.clone() if copied and self.backend.differentiable(tensor) else tensor for tensor in tensors]
-
-    def _right_in_reference_form(self, unit: ForcedCall, forward: Callable[..., Any]) -> bool:
-        """Whether a unit that is wrong on inputs in another form is right on the reference's own."""
-        inputs = [
-            self.backend.to_tensor(self.tensors.read(theirs), self.run.dtype, self.run.device)
-            if f"input.{unit.call.number}.{number}" in unit.layouts
-            else given
-            for number, (given, theirs) in enumerate(zip(unit.inputs, unit.call.inputs, strict=False))
-        ]
-        return self._right_on(unit, forward, unit.signature, inputs)
-
-    def _right_on(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any, inputs: Sequence[Any]) -> bool:
-        """Whether a unit returns what its partner does, if it is given these inputs in these arguments."""
-        self._trying = True
-        try:
-            with self.backend.no_grad(), tracing(None):
-                arguments, keywords = put_together(signature, inputs)
-                leaves, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
-            pairs = zip(each_once(leaves, len(unit.call.outputs))[0], unit.call.outputs, strict=True)
-            return all(
-                difference(self.backend.values_of(tensor), self.tensors.read(theirs)).relative <= unit.bound
-                for tensor, theirs in pairs
-            )
-        except Exception:  # it does not take them so
-            return False
-        finally:
-            self._trying = False
 
     def _after(self, unit: ForcedCall, forward: Callable[..., Any], forced: tuple) -> None:
         """Judge the buffers that the call has changed, and the same call in evaluation mode."""

@@ -33,6 +33,7 @@ from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward, same_as_own
 from twinalign.replay.regions import following
 from twinalign.replay.tensor_store import TensorStore
+from twinalign.replay.unused_results import leave_out_unused
 from twinalign.verdict.case_allowances import bound_of_classes
 
 _KERNELS, _OWN, _VALUES = "kernels called", "calls of the port's own pass", "values of the port's own pass"
@@ -113,6 +114,7 @@ class Forcing:
         Returns:
             `judged`: paths of the layers that were; `opened`: numbers of the calls that ran without their pairs.
         """
+        leave_out_unused(self._worker, forced.run, forced.units)
         state_alone = forced.wrong_in_state_alone
         self._worker.kept[KEPT] = (forced.run, self.store, forced.units, state_alone)
         judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
