@@ -136,7 +136,7 @@ def test_parts_of_two_statements_stand_in_each_others_place() -> None:
             Coupling,
             ("second * log_scale.exp()", "second * log_scale"),
             ("torch.exp(s)", "s"),
-            "`second * log_scale` in place of `second * paddle.exp(log_scale)`, line 6 of port.py",
+            "`second * log_scale` in place of `second * log_scale.exp()`, line 6 of port.py",
         ),
     ],
 )  # fmt: skip

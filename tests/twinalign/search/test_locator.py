@@ -235,6 +235,18 @@ def test_a_port_that_raises_is_told_once_with_the_first_other_shape(
     assert last == f"branches: no layer could be judged, since the port crashes at {case}:{line}"
 
 
+def test_an_optimizer_leaves_frozen_parameters_out() -> None:
+    frozen = Explanation("parameters_frozen", "parameters get no gradient")
+    layer = Fault("mixer", "ssm", "backward", frozen, {"values": {"gradient.parameter.A_log": {}}})
+    left_out = Explanation("parameters_left_out", "some parameters are not updated at all")
+    follows, more = (
+        Fault("optimizer", "optimizer", "optimizer", left_out, {"parameters": names})
+        for names in (["mixer.A_log"], ["mixer.A_log", "head.weight"])
+    )
+    assert each_once([layer, follows]) == [layer]
+    assert each_once([layer, more]) == [layer, more]
+
+
 def test_initial_weights_are_faults_where_they_count_or_are_asked_for(tmp_path: Path) -> None:
     case = tmp_path / "case.py"
     case.write_text(STARTING, encoding="utf-8")

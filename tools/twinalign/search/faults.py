@@ -16,6 +16,9 @@ _OF_FLOAT32 = 1e-6
 _AS_A_WHOLE = ", as a whole "
 """What is said of a function that differs somewhere."""
 _CLEARLY_MORE = 1e3
+_LINE = "line_of_port"
+_FROZEN, _LEFT_OUT = "parameters_frozen", "parameters_left_out"
+"""Causes in a layer and in the optimizer, of which the latter shows the former."""
 
 _NO_BRACKETS = str.maketrans("", "", ":()")
 
@@ -113,7 +116,21 @@ def each_once(faults: Iterable[Fault]) -> list[Fault]:
         if same is not None:
             same.explanation = same.explanation or fault.explanation
             kept.remove(fault)
-    return kept
+    frozen = {name for fault in kept for name in _frozen(fault)}
+    return [fault for fault in kept if not (_leaves_out(fault) and frozen.issuperset(fault.evidence["parameters"]))]
+
+
+def _frozen(fault: Fault) -> set[str]:
+    """The reference's names of parameters that a layer of the port gives no gradient."""
+    if fault.explanation is None or _FROZEN not in fault.explanation.id.split("+"):
+        return set()
+    parameters = (name.partition("gradient.parameter.")[2] for name in fault.evidence["values"])
+    return {f"{fault.reference_layer}.{name}".removeprefix(".") for name in parameters if name}
+
+
+def _leaves_out(fault: Fault) -> bool:
+    """Whether an optimizer is wrong in nothing but that some parameters stay as they are."""
+    return fault.explanation is not None and fault.explanation.id == _LEFT_OUT
 
 
 def _shows_there(other: Fault, fault: Fault) -> bool:
@@ -126,6 +143,8 @@ def _shows_there(other: Fault, fault: Fault) -> bool:
             return True
         if (lines := _lines_of(fault)) and lines <= _lines_of(other):
             return True
+        if other.phase == "optimizer" and cause == other.explanation.id and not cause.startswith(_LINE):
+            return True  # which says the same of its own steps
         if _AS_A_WHOLE in fault.explanation.text and other.phase == "optimizer" and lines & _functions_of(other):
             return True
     if cause == "training_batch_norm_momentum":

@@ -158,6 +158,7 @@ class _ExaminedUnit(Examined):
         distance = proof.distance * proof.wrong * (ARRIVED if any(arrived[-1:]) else 1.0)
         # A search over many edits needs more: what is left must be rounding, whatever the difference was.
         exact = proof.exact and (proof.after <= TO_ROUNDING or not any(cause.alone for cause in causes))
+        exact &= len(causes) == 1 or self._second is not None or self._subject.unit.phase == "state"  # two fit one draw
         remaining = 0.0 if exact else proof.after
         outcome = Outcome(proof.confirmed, exact, remaining, evidence, distance if close else None)
         if proof.confirmed and len(causes) == 1 and not causes[0].alone and self._is_contradicted(variant):
@@ -327,8 +328,7 @@ def reference_explain(
             unit = RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)
             unit.hold_what_agrees()
             # What a pass moves in the model would have to be put back before a second draw: one draw decides there.
-            if phase == "state":
-                second = None
+            second = None if phase == "state" else second
             second_phase = second["phase"] if second else ""
             other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, second_phase) if second else None
             activation = activation_behind(unit, **own) if own else None
