@@ -55,7 +55,7 @@ def found_of(reference: str, port: str, theirs: Callable[[Any], Any], ours: Call
     one, other = module(reference, "theirs_of_grafts"), module(port, "ours_of_grafts")
     values = values_of(lambda: theirs(one), os.devnull)
     codes = functions_of(lambda: ours(other), "paddle")
-    return grafts(codes, values_in(lambda: ours(other)), values["functions"])
+    return grafts(codes, values_in(lambda: ours(other)), values["functions"], {})
 
 
 def test_an_expression_that_the_port_lacks_is_found_in_its_names() -> None:
@@ -103,7 +103,7 @@ def ours(seed):
     both = module(shared)
     values = values_of(lambda: both.theirs(5), os.devnull)
     codes = functions_of(lambda: both.ours(5), "paddle")
-    edits = grafts(codes, values_in(lambda: both.ours(5)), values["functions"])
+    edits = grafts(codes, values_in(lambda: both.ours(5)), values["functions"], {})
     assert not any("1.5" in edit.to_json()["after"] for edit in edits)
 
 

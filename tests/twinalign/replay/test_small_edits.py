@@ -6,7 +6,8 @@ import ast
 
 import pytest
 
-from twinalign.replay.small_edits import plain_edits, times
+from twinalign.replay.edited_trees import times
+from twinalign.replay.small_edits import plain_edits
 
 
 @pytest.mark.parametrize(
@@ -261,3 +262,30 @@ def test_an_option_is_another_of_its_kind_or_one_that_the_reference_gives(
     found = [new.value for old, new in edits if old.value == text and isinstance(new, ast.Constant)]
     assert set(meant) <= set(found)
     assert bool(found) == bool(meant)
+
+
+@pytest.mark.parametrize(
+    ("line", "part", "meant"),
+    [
+        ("bias[:n] = 1", ":n", "n:2 * n"),
+        ("bias[n:2 * n] = 1", "n:2 * n", ":n"),
+        ("bias[n:2 * n] = 1", "n:2 * n", "2 * n:3 * n"),
+        ("gates[:, 2 * n:3 * n] = 0.0", "2 * n:3 * n", "1 * n:2 * n"),
+    ],
+)
+def test_another_part_is_written_to(line: str, part: str, meant: str) -> None:
+    found = {(ast.unparse(old), ast.unparse(new)) for old, new in plain_edits([ast.parse(line)], (), ())}
+    assert (part, meant) in found
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("x.sum() / n.sum()", "x.mean()"),
+        ("-gather(x, last).sum() / n.sum()", "-gather(x, last).mean()"),
+        ("concat([x[:1], -x[1:]], axis=0)", "[-x[:1], x[1:]]"),
+        ("concat([-x, y, z])", "[x, y, -z]"),
+    ],
+)
+def test_means_and_signs_that_stand_elsewhere(line: str, meant: str) -> None:
+    assert meant in [ast.unparse(new) for _, new in plain_edits([ast.parse(line)], (), ())]

@@ -234,6 +234,22 @@ def test_the_line_is_told_with_what_is_meant(right: str, wrong: str, stage: str,
     assert told in fault.explanation.text, fault.explanation.text
 
 
+def test_what_the_reference_makes_of_a_setting_in_a_loop_is_told(tmp_path: Path) -> None:
+    edits = [
+        ("self.count, self.values = 0,", "self.rate, self.count, self.values = 0.9, 0,"),
+        ("decay = min(0.9, (1 + self.count) / (10 + self.count))", "decay = self.rate"),
+    ]
+    named = [
+        ("updates = copy.deepcopy(model), 0", "updates, rate = copy.deepcopy(model), 0, 0.9"),
+        ("min(0.9", "min(rate"),
+    ]
+    case = written(tmp_path, edited(PORT, edits), CASE, edited(REFERENCE, named))
+    (fault,) = faults_of(case, stages=("train",))
+    assert fault.explanation is not None, fault.evidence
+    told = "`self.rate` in place of `min(self.rate, (1 + self.count) / (10 + self.count))`"
+    assert told in fault.explanation.text, fault.explanation.text
+
+
 def test_data_of_fewer_samples_than_are_asked_for_are_mended_as_well(tmp_path: Path) -> None:
     right, wrong = "np.pad(distances + 1, ((0, gap), (0, gap)))", "np.pad(distances, ((0, gap), (0, gap))) + 1"
     fault = found(tmp_path, right, wrong, "data", edited(CASE, [("data_samples = 4", "data_samples = 9")]))[0]

@@ -72,3 +72,33 @@ def test_the_argument_is_told(right: str, wrong: str, told: str, tmp_path: Path)
     assert fault.paddle_layer == "schedule"
     assert fault.explanation is not None
     assert told in fault.explanation.text
+
+
+CYCLE = """
+        rising = paddle.optimizer.lr.OneCycleLR(0.1, 8, 25.0, 4e-7, phase_pct=0.3, anneal_strategy="linear")
+        return paddle.optimizer.SGD(rising, parameters=parameters)
+
+    def schedule(self, optimizer, step, framework):
+        if framework == "torch":
+            import torch
+
+            if step == 0:
+                optimizer.cycle = torch.optim.lr_scheduler.OneCycleLR(
+                    optimizer, 0.1, 8, pct_start=0.3, anneal_strategy="linear", cycle_momentum=False
+                )
+            else:
+                optimizer.cycle.step()
+        elif step:
+            optimizer._learning_rate.step()
+"""
+
+
+def test_an_argument_that_is_left_out_is_told(tmp_path: Path) -> None:
+    right = CASE[: CASE.index("        falls =")] + CYCLE.lstrip("\n")
+    lacking = edited(right, [(', anneal_strategy="linear")\n        return', ")\n        return")])
+    (tmp_path / "case.py").write_text(lacking)
+    (fault,) = locate(RunSettings(f"{tmp_path / 'case.py'}:Scheduled", tmp_path / "out")).faults
+    assert fault.paddle_layer == "schedule"
+    assert fault.explanation is not None
+    assert "anneal_strategy='linear" in fault.explanation.text, fault.explanation.text
+    assert "line 32 of case.py" in fault.explanation.text, fault.explanation.text

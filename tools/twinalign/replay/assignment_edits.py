@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.edited_trees import placed, with_nodes
 from twinalign.replay.likeness import are_siblings
-from twinalign.replay.small_edits import placed
 
 _MOST_NAMES = 6
 _TWICE = 2

@@ -145,10 +145,12 @@ def _weighted_means(node: ast.Call) -> Iterator[ast.expr]:
 
 def means(node: ast.BinOp) -> Iterator[ast.expr]:
     """The mean in place of a sum that is divided."""
-    total = node.left
+    is_negative = isinstance(node.left, ast.UnaryOp) and isinstance(node.left.op, ast.USub)
+    total: ast.expr = node.left.operand if is_negative else node.left  # type: ignore[attr-defined]
     if isinstance(node.op, ast.Div) and isinstance(total, ast.Call) and getattr(total.func, "attr", "") == "sum":
         assert isinstance(total.func, ast.Attribute)
-        yield ast.Call(ast.Attribute(total.func.value, "mean", ast.Load()), total.args, total.keywords)
+        mean = ast.Call(ast.Attribute(total.func.value, "mean", ast.Load()), total.args, total.keywords)
+        yield ast.UnaryOp(ast.USub(), mean) if is_negative else mean
 
 
 def axes_in(nodes: Iterable[ast.AST]) -> list[ast.expr]:

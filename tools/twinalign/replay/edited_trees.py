@@ -21,3 +21,23 @@ def with_nodes(tree: ast.AST, others: Mapping[ast.AST, ast.AST]) -> Any:
             vars(made).pop(AS_WRITTEN, None)
             setattr(made, field, changed if isinstance(value, list) else changed[0])
     return made
+
+
+def placed(new: Any, node: ast.AST) -> Any:
+    """New code in the place of a node; a part of the code itself stays where it is, and a copy takes the place."""
+    return ast.fix_missing_locations(ast.copy_location(copy.copy(new) if hasattr(new, "lineno") else new, node))
+
+
+def times(node: ast.expr, factor: float) -> ast.expr:
+    """A factor before an expression; of a negative number the sign goes."""
+    if factor != -1.0:
+        return placed(ast.BinOp(ast.Constant(factor), ast.Mult(), node), node)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return node.operand
+    return placed(ast.UnaryOp(ast.USub(), node), node)
+
+
+def number_of(node: ast.AST) -> int | float | None:
+    """The plain number that a node is."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None

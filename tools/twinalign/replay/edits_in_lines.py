@@ -5,6 +5,7 @@ Which one shows where the port is mended: with the right edit of it all lines to
 """
 
 import ast
+import builtins
 import dataclasses
 import difflib
 import functools
@@ -74,7 +75,14 @@ def proof_of(variant: Any) -> dict[str, Any]:
         return {}
     own = {*variant.helpers.alone, *variant.helpers.classes}
     nodes = [one for line in variant.lines if line.new is not None for one in ast.walk(line.new)]
-    calls = any(isinstance(one, ast.Name) and one.id in own for one in nodes) and variant.edit is None
+    alike = [one for line in variant.lines if line.has_same_words for one in ast.walk(line.new or ast.Pass())]
+    functions = {id(one.func): one.func for one in alike if isinstance(one, ast.Call)}  # local imports may name them
+    calls = any(
+        isinstance(one, ast.Name) and (one.id in own or (id(one) in functions and not hasattr(builtins, one.id)))
+        for one in nodes
+    )
+    blocks = (line.new.body for line in variant.lines if isinstance(line.new, ast.Module))
+    calls = (calls or any(len(body) > 1 for body in blocks)) and variant.edit is None
     is_given = bool(variant.lines) and all(line.reads_other_values_alike for line in variant.lines)
     facts = {"calls_own_code": calls, "is_given_other_values": is_given}
     return {"lines_of_port": variant.lines_of_port, **{fact: True for fact, holds in facts.items() if holds}}

@@ -146,7 +146,7 @@ class Component:
             unit = Unit(own, first, lambda: not first(), fit, named, like, late=lambda edit: order.late(edit))
             trials = functools.cache(functools.partial(trials_of, unit, values))
             order = _Order(trials, own, far, distances(codes, named_parts(codes, self.right), {}))
-            grafted = sorted(grafts(codes, named, values["functions"], far, order.delay), key=order.late)
+            grafted = grafts(codes, named, values["functions"], far, order.delay, order.late)
             pairs = sorted(statement_edits_by_pairs(codes, trees, values["functions"], far), key=order.late)
 
             def edits(far: Mapping[int, int]) -> Iterable[Edit]:
@@ -182,7 +182,9 @@ class Component:
         return code.file == Path(str(case.__file__)).name
 
     def _is_of_layer(self, code: Code) -> bool:
-        return code.name.partition(".")[0] in self.of_layers
+        name = code.name.partition(".")[0]  # a case may have the name of its model's class
+        is_case = name == type(self.worker.case).__name__ and self._is_of_case(code)
+        return name in self.of_layers and not is_case
 
     def _beside_layers(self, codes: Sequence[Code]) -> list[Code]:
         """The functions that run without those of layers around them, and none of the case's own."""

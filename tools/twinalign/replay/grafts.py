@@ -26,6 +26,7 @@ from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.helper_edits import HelperEdit
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.noted_values import Values
+from twinalign.replay.slices import FAR
 from twinalign.replay.small_edits import expressions
 from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
 
@@ -91,16 +92,16 @@ def grafts(
     codes: Sequence[Code],
     values: Mapping[CodeType, Values],
     theirs: Sequence[tuple[Mapping[str, Any], Values]],
-    chosen: Collection[int] = (),
+    far: Mapping[int, int],
     delays: Callable[[Code], int] = lambda code: 0,
+    late: Callable[[Graft], int] = lambda graft: 0,
 ) -> list[Graft]:
     """Edits of the port's functions, the likeliest first.
 
     Args:
         values: of the port's functions.
         theirs: the reference's functions, as `values_of` has them.
-        chosen: ids of the port's nodes that may be edited; all if there are none.
-        delays: as for `ordered_edits`.
+        far, delays, late: as for `ordered_edits`; nothing is edited that has no distance, if anything has one.
     """
     every = _Known(values.values())
     shared = {(Path(code.co_filename).name, code.co_firstlineno) for code in values}  # as what makes the inputs
@@ -110,15 +111,19 @@ def grafts(
     theirs_all = _Known(named for _, named in others)
     found: list[tuple[float, Graft]] = []
     until = time.process_time() + _SECONDS
-    for code in sorted(codes, key=delays):
+
+    def distance_of(code: Code) -> int:
+        return delays(code) + min((far[id(node)] for node in code.nodes if id(node) in far), default=FAR)
+
+    for code in sorted(codes, key=distance_of):
         if time.process_time() > until:
             break
         named = next((values[one.__code__] for one in code.functions if one.__code__ in values), {})
         ours = code.modules
         made = [form for of, others_named, some in wanted for form in _forms(of, others_named, some, named, ours)]
         later = _LATER * delays(code)
-        found += ((likely - later, edit) for likely, edit in _edits(code, named, theirs_all, made, chosen))
-    return [edit for _, edit in sorted(found, key=lambda one: -one[0])[:_MOST]]
+        found += ((likely - later, edit) for likely, edit in _edits(code, named, theirs_all, made, far))
+    return [edit for _, edit in sorted(found, key=lambda one: (late(one[1]), -one[0]))[:_MOST]]
 
 
 def in_words_of_port(
@@ -194,7 +199,9 @@ def _absent(code: Code, named: Values, elsewhere: _Known) -> set[int]:
             found.add(id(node.value))
         elif isinstance(node, ast.Assign):
             prints = [one for target in node.targets for one in named.get(ast.unparse(target), ())]
-            if prints and not any(one in elsewhere for one in prints):
+            known = [one in elsewhere for one in prints]
+            # One number is somewhere by chance; of tensors, those of later steps differ wherever the fault is.
+            if prints and not (all(known) if not any(one[0] for one in prints) else any(known)):
                 found.add(id(node.value))
     return found
 
@@ -251,15 +258,17 @@ def _partners(name: str, prints: Sequence[Print], ours: Values) -> list[ast.expr
 
     Where nothing has that value, what has its name and shape.
     """
+    shared = {other: sum(any(_same(one, two) for two in found) for one in prints) for other, found in ours.items()}
     names = {
         other: difflib.SequenceMatcher(None, name.rpartition(".")[2], other.rpartition(".")[2]).ratio()
-        for other, found in ours.items()
-        if any(_same(one, two) for one in prints for two in found)
+        for other in shared
+        if shared[other]
     }
     least = 0.0 if any(map(_tells, prints)) else _SAME_NAME
-    alike = sorted((other for other in names if names[other] >= least), key=lambda other: -names[other])
+    likest = sorted(names, key=lambda other: (-shared[other], -names[other]))
+    alike = [other for other in likest if names[other] >= least]
     found: list[ast.expr] = [ast.parse(other, mode="eval").body for other in alike[:_NAMES]]
-    if not found and len(prints) == 1 and prints[0][0] == () and len(prints[0][1]) == 1:
+    if not found and len(prints) == 1 and not prints[0][0] and len(prints[0][1]) == 1:
         number = prints[0][1][0]
         found = [ast.Constant(int(number) if number.is_integer() and abs(number) < 1e6 else number)]
     # It may have been changed in place since.

@@ -20,10 +20,11 @@ from twinalign.replay.aligned_code import Code, last_part, line_of
 from twinalign.replay.assignment_edits import assignment_edits, repeated_edits, sibling_edits
 from twinalign.replay.code_text import AS_WRITTEN, shortened, shortened_both
 from twinalign.replay.counted_elements import counted_elements
-from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.edited_trees import number_of, times, with_nodes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.guarded import guarded
+from twinalign.replay.lacking_calls import lacking_calls
 from twinalign.replay.left_out_arguments import (
     left_out_arguments,
     left_out_factors,
@@ -35,7 +36,7 @@ from twinalign.replay.own_copies import own_copies
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.shares_of_ranges import shares_of_ranges
 from twinalign.replay.sibling_functions import sibling_functions
-from twinalign.replay.small_edits import expressions, number_of, plain_edits, times
+from twinalign.replay.small_edits import expressions, plain_edits
 from twinalign.replay.statement_edits import StatementEdit
 from twinalign.replay.torch_in_paddle import with_paddles_words
 from twinalign.replay.wording import Wording
@@ -263,7 +264,8 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
     plain = plain_edits(parts, nodes, ast.walk(code.tree))
     yield from (BothEdits(code, *one, HelperEdit(code, *other)) for one, other in repeated_edits(code.tree))
     others = assignment_edits(code.tree), sibling_edits(code.tree), counted_elements(parts), own_copies(code.tree)
-    edits = itertools.chain(*lacking, *others, sibling_functions(code), shares_of_ranges(code.tree), plain)
+    around = lacking_calls(code, parts, nodes, known)
+    edits = itertools.chain(*lacking, *others, sibling_functions(code), shares_of_ranges(code.tree), plain, around)
     yield from (HelperEdit(code, *edit) for edit in edits)
 
 

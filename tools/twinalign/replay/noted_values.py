@@ -15,12 +15,14 @@ from twinalign.replay.code_lines import Function, Print, function_of_code, is_ow
 
 _SAMPLES = 16
 _MOST_CALLS = 4
-"""Of a function, whose names may have other values in each."""
+"""Of a function, whose names may have other values in each; and so many plain numbers may a name be in its loops."""
+_MOST_LINES = 400
+"""Of a function, for the numbers in its loops."""
 _OF_LAYERS = "_parameters", "_buffers"
 """Attributes that hold the tensors of a layer of either framework."""
 Values = dict[str, list[Print]]
-"""Name, or attribute of an object as `self.name` → what it was at the end of each of the first calls; a parameter or
-buffer of a layer, at the beginning."""
+"""Name, or attribute of an object as `self.name` → what it was at the end of each of the first calls, and plain numbers
+before that as well; a parameter or buffer of a layer, at the beginning."""
 
 
 def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None = None) -> dict[CodeType, Values]:
@@ -29,7 +31,7 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
     `functions`: where these functions are put.
     """
     found: dict[CodeType, Values] = {}
-    calls = Counter[CodeType]()
+    calls, lines = Counter[CodeType](), Counter[CodeType]()
 
     def note(code: CodeType, named: Iterable[tuple[str, Any]]) -> None:
         known = found.setdefault(code, {})
@@ -37,8 +39,17 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
             if (made := _print(value)) is not None and made not in known.setdefault(name, []):
                 known[name].append(made)
 
+    def note_numbers(frame: FrameType) -> None:
+        lines[frame.f_code] += 1
+        frame.f_trace_lines = lines[frame.f_code] < _MOST_LINES
+        numbers = [(name, value) for name, value in frame.f_locals.items() if type(value) in (int, float)]
+        known = found.get(frame.f_code, {})
+        note(frame.f_code, (one for one in numbers if len(known.get(one[0], ())) < _MOST_CALLS))
+
     def at_end(frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
+        if event == "line":
+            note_numbers(frame)
         if event == "return" and calls[code] < _MOST_CALLS:
             calls[code] += 1
             held = getattr(frame.f_locals.get("self"), "__dict__", {})
@@ -51,7 +62,7 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
             return None
         if functions is not None and frame.f_code not in functions:
             functions[frame.f_code] = function_of_code(frame.f_code, frame.f_globals)
-        frame.f_trace_lines = False
+        frame.f_trace_lines = lines[frame.f_code] < _MOST_LINES
         if calls[frame.f_code] < _MOST_CALLS:
             held = getattr(frame.f_locals.get("self"), "__dict__", {})
             tensors = (held[name] for name in _OF_LAYERS if isinstance(held.get(name), dict))

@@ -15,7 +15,7 @@ from typing import Any
 
 from twinalign.replay.aligned_code import Code
 from twinalign.replay.constants import constants_in, is_in
-from twinalign.replay.edited_trees import with_nodes
+from twinalign.replay.edited_trees import number_of, with_nodes
 from twinalign.replay.exchanged_parts import with_exchanged_weights
 from twinalign.replay.grafts import Graft
 from twinalign.replay.guarded import LONGEST, guarded
@@ -28,7 +28,7 @@ from twinalign.replay.parts_of_grafts import smallest
 from twinalign.replay.rebuilt_code import compiled, running
 from twinalign.replay.running_functions import Ran, nodes_that_ran
 from twinalign.replay.slices import FAR
-from twinalign.replay.small_edits import expressions, number_of
+from twinalign.replay.small_edits import expressions
 from twinalign.replay.statement_edits import statement_edits
 
 _LONGER = 1.0

@@ -103,12 +103,8 @@ def found_by_values(
         far: of `distances`; what has none is no place.
         seconds: of processor time, for all.
     """
-
-    def is_wanted(place: Place) -> bool:
-        return not far or id(place.node) in far
-
     began = time.process_time()
-    every = trials.found(unit.is_right, is_wanted, _SHARE * seconds)
+    every = trials.found(unit.is_right, far, _SHARE * seconds)
     places = [one for one in every if not one.calls_object]  # which may have been changed before
 
     def forms(place: Place, other: Other) -> Iterator[HelperEdit]:
@@ -204,10 +200,13 @@ def _by_values(place: Place, there: tuple[Code, Values] | None, other: Other, tr
 
 
 def _other_names(place: Place, named: Values) -> Iterator[HelperEdit]:
-    """Other names, and attributes of its object, that the function has values for."""
-    for node in ast.walk(place.node):
-        if isinstance(node, (ast.Name, ast.Attribute)) and (own := ast.unparse(node)) in named:
-            for name in named.keys() - {own}:
+    """Other names, and attributes of its object, that the function has values for; for what it computes those of plain
+    numbers."""
+    numbers = {name for name, prints in named.items() if not any(shape for shape, _ in prints)}
+    for node in (one for one in ast.walk(place.node) if isinstance(one, ast.expr)):
+        is_name = isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in named
+        if is_name or node is place.node:
+            for name in (named.keys() if is_name else numbers) - {ast.unparse(node)}:
                 new = ast.fix_missing_locations(ast.copy_location(ast.parse(name, mode="eval").body, node))
                 yield HelperEdit(place.code, node, new)
 

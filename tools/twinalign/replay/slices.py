@@ -18,6 +18,8 @@ _OF_OBJECTS = "__init__", "__call__", "forward"
 """Methods that run where a class is named: where an object is made, or called."""
 FAR = 1_000
 """The distance of what no wrong value is made of, as far as names tell."""
+_SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+"""Nodes of which Python makes one for all code."""
 _MAY_CHANGE = 5
 """Steps from a value to a call that is given it and may change it."""
 Root = tuple[Code, ast.AST]
@@ -43,7 +45,7 @@ def distances(codes: Sequence[Code], roots: Iterable[Root], classes: Mapping[str
     while waiting:
         distance, _, code, node = heapq.heappop(waiting)
         ask(distance + 1, ((code, one) for one in asked.get(id(node), ())))
-        inside = [one for one in ast.walk(node) if id(one) not in found]
+        inside = [one for one in ast.walk(node) if id(one) not in found and not isinstance(one, _SHARED)]
         found.update((id(one), distance) for one in inside)
         read = {one.id for one in inside if isinstance(one, ast.Name)}
         for one, may_change in _made(code, read):

@@ -4,7 +4,6 @@ import ast
 import copy
 import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any
 
 from twinalign.replay.call_edits import (
     additions,
@@ -22,6 +21,8 @@ from twinalign.replay.call_edits import (
     with_axes,
     with_given,
 )
+from twinalign.replay.edited_trees import number_of, placed, times
+from twinalign.replay.edits_of_slices import of_slice, of_stored_slices
 from twinalign.replay.exchanged_parts import with_exchanged_parts, with_exchanged_weights, with_moved_factors
 from twinalign.replay.likeness import ratio, words_of
 from twinalign.replay.line_spelling import OF_REFERENCE
@@ -102,6 +103,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
         )
     for part in (one for whole in parts for one in ast.walk(whole) if isinstance(one, ast.expr)):
         yield from ((part, placed(new, part)) for new in through_all(part))
+    yield from ((old, placed(new, old)) for part in parts for old, new in of_stored_slices(part))
     owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}  # which are no numbers
     computed = [node for node in nodes if _is_computed(node) and id(node) not in owners]
     numbers = [one for one in nodes if id(one) not in owners]
@@ -150,15 +152,6 @@ def in_calls_of_reference(parts: Sequence[ast.AST], theirs: Sequence[ast.AST]) -
             yield node, placed(new, node)
 
 
-def times(node: ast.expr, factor: float) -> ast.expr:
-    """A factor before an expression; of a negative number the sign goes."""
-    if factor != -1.0:
-        return placed(ast.BinOp(ast.Constant(factor), ast.Mult(), node), node)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return node.operand
-    return placed(ast.UnaryOp(ast.USub(), node), node)
-
-
 def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:
     """The plain numbers among nodes."""
     return [found for node in nodes if (found := number_of(node)) is not None]
@@ -167,17 +160,6 @@ def numbers_in(nodes: Iterable[ast.AST]) -> list[float]:
 def texts_in(nodes: Iterable[ast.AST]) -> list[str]:
     """The texts among nodes."""
     return [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-
-
-def number_of(node: ast.AST) -> int | float | None:
-    """The plain number that a node is."""
-    value = node.value if isinstance(node, ast.Constant) else None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def placed(new: Any, node: ast.AST) -> Any:
-    """New code in the place of a node; a part of the code itself stays where it is, and a copy takes the place."""
-    return ast.fix_missing_locations(ast.copy_location(copy.copy(new) if hasattr(new, "lineno") else new, node))
 
 
 def _of_reference(node: ast.expr) -> ast.expr:
@@ -212,6 +194,7 @@ def _is_read(node: ast.Name) -> bool:
 
 def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]:
     if isinstance(node, ast.BinOp):
+        yield from means(node)
         if (bound := _BOUNDS.get(type(node.op))) is not None:
             yield ast.Call(ast.Attribute(node, "clip", ast.Load()), [], [ast.keyword(bound[0], ast.Constant(bound[1]))])
         if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
@@ -225,7 +208,6 @@ def _of_operation(node: ast.expr, modules: Container[str]) -> Iterator[ast.expr]
             yield ast.BinOp(node.right, node.op, node.left)
         yield from with_exchanged_weights(node)
         yield from with_moved_factors(node)
-        yield from means(node)
         yield from _with_exchanged_names(node, modules)
         yield from with_exchanged_parts(node)
         yield from _with_other_brackets(node)
@@ -279,14 +261,21 @@ def _with_other_brackets(node: ast.BinOp) -> Iterator[ast.expr]:
 
 
 def _of_list(node: ast.expr) -> Iterator[ast.expr]:
-    """Two items in each other's place: sizes of a reshape, axes of a transposition, what is concatenated."""
+    """Two items in each other's place: sizes of a reshape, axes of a transposition, what is concatenated; and a sign
+    before another item."""
     items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+    made = ast.List if isinstance(node, ast.List) else ast.Tuple
     for one, other in itertools.combinations(range(min(len(items), _MOST_ITEMS)), 2):
         if ast.dump(items[one]) != ast.dump(items[other]):
             exchanged = list(items)
             exchanged[one], exchanged[other] = items[other], items[one]
-            made = ast.List if isinstance(node, ast.List) else ast.Tuple
             yield made(exchanged, ast.Load())
+    signed = [at for at, one in enumerate(items) if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub)]
+    for at, other in itertools.product(signed, range(min(len(items), _MOST_ITEMS))):
+        if other not in signed:
+            moved = [one.operand if place == at else one for place, one in enumerate(items)]  # type: ignore[attr-defined]
+            moved[other] = times(moved[other], -1.0)
+            yield made(moved, ast.Load())
 
 
 def _of_place(node: ast.expr, scope: Sequence[ast.AST], texts: Sequence[str]) -> Iterator[ast.expr]:
@@ -303,7 +292,7 @@ def _of_place(node: ast.expr, scope: Sequence[ast.AST], texts: Sequence[str]) ->
     elif isinstance(node, ast.Subscript):
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         for at, item in enumerate(items):
-            for other in _of_slice(item) if isinstance(item, ast.Slice) else ():
+            for other in of_slice(item) if isinstance(item, ast.Slice) else ():
                 parts = [*items[:at], other, *items[at + 1 :]]
                 index = ast.Tuple(parts, ast.Load()) if isinstance(node.slice, ast.Tuple) else other
                 yield ast.Subscript(node.value, index, ast.Load())
@@ -327,22 +316,6 @@ def _other_keys(node: ast.Subscript, scope: Sequence[ast.AST], texts: Sequence[s
 
 def _is_like(one: ast.AST, other: ast.AST) -> bool:
     return isinstance(one, ast.Name) and isinstance(other, ast.Name) and one.id == other.id
-
-
-def _of_slice(item: ast.Slice) -> Iterator[ast.Slice]:
-    """`1:` for `:-1`, `-n:` for `:n` and the other way round, every second from another start, no step, and all."""
-    lower, upper, step = item.lower, item.upper, item.step
-    if lower is not None and upper is None and step is None:
-        yield ast.Slice(None, times(lower, -1.0), None)
-        yield ast.Slice(None, lower, None)
-    if upper is not None and lower is None and step is None:
-        yield ast.Slice(upper.operand if isinstance(upper, ast.UnaryOp) else upper, None, None)
-        yield ast.Slice(times(upper, -1.0), None, None)
-    if step is not None:
-        yield ast.Slice(ast.Constant(1) if lower is None else None, upper, step)
-        yield ast.Slice(lower, upper, None)
-    if lower is not None or upper is not None:
-        yield ast.Slice(None, None, step)
 
 
 def _of_constant(node: ast.expr, numbers: Sequence[float], options: Sequence[str]) -> Iterator[ast.expr]:

@@ -26,13 +26,14 @@ from twinalign.replay.noted_expressions import Noted, Place, Visited, numbers_of
 from twinalign.replay.offered_values import Offer, Offers, Other
 from twinalign.replay.orders_of_values import OrdersOfValues
 from twinalign.replay.runs_of_numbers import RunsOfNumbers
+from twinalign.replay.slices import FAR
 
 _BEFORE = 0.5
 """Of the time for a place, at least, for those before one that is found."""
 _MOST_TURNS = 16
 """So many combinations are tried of the items of a tuple."""
 _MOST_OF_SIZES = 4
-_FIRST = 6
+_FIRST, _NEAREST = 6, 3
 """What so many places are made of that go wrong first is looked at, if none of them is where it begins."""
 Like = Callable[[np.ndarray, Any], Any]
 
@@ -143,12 +144,14 @@ class Trials:
             if file == code.file and first <= line <= last and other == text
         ]
 
-    def found(self, is_right: Callable[[], bool], wanted: Callable[[Place], bool], seconds: float) -> list[Found]:
-        """Places with each of which all is right, of those that are wanted, the one where it begins first.
+    def found(self, is_right: Callable[[], bool], distances: Mapping[int, int], seconds: float) -> list[Found]:
+        """Places with each of which all is right, the one where it begins first.
 
-        `seconds`: of processor time.
+        Args:
+            distances: of `slices.distances`; what has none is no place, if anything has one.
+            seconds: of processor time.
         """
-        every, until = self._absent(wanted), time.process_time() + seconds
+        every, until = self._absent(distances), time.process_time() + seconds
         offered = functools.cache(self._offered_together)
 
         def in_turns(places: Sequence[int], turns: Iterable[int]) -> Iterator[tuple[int, dict[int, Offer]]]:
@@ -164,9 +167,8 @@ class Trials:
         best = first(in_turns(every, range(_MOST_TURNS)))
         if best is None:  # what ends too early has values that the reference has, too
             until = time.process_time() + _BEFORE * seconds
-            further = (
-                (one, {one: offer}) for one in self._made_into(every) for offer in self._offers.of(one, _MOST_TURNS)
-            )
+            made = self._made_into([*self._nearest(distances), *every[:_FIRST]])
+            further = ((one, {one: offer}) for one in made for offer in self._offers.of(one, _MOST_TURNS))
             best = first(itertools.takewhile(lambda one: time.process_time() < until, further))
         if best is None:
             return []
@@ -182,13 +184,18 @@ class Trials:
                 mending += [other] if other is not None else []
         return [self._found(*one) for one in reversed(mending)]
 
+    def _nearest(self, distances: Mapping[int, int]) -> list[int]:
+        """The places nearest to what is wrong: where the reference has all values, one of them is not used as there."""
+        far = {number: distances.get(id(self._visited.places[number].node), FAR) for number in self._noted.places}
+        return sorted((number for number in far if far[number] < FAR), key=far.__getitem__)[:_NEAREST]
+
     def _made_into(self, places: Sequence[int]) -> list[int]:
         """Where values that the reference has were computed, which the first of these places are made of."""
         made_by: dict[int, int] = {}
         for number, values in self._noted.places.items():
             for value in values:
                 made_by.setdefault(value, number)
-        inside = (id(one) for number in places[:_FIRST] for one in ast.walk(self._visited.places[number].node))
+        inside = (id(one) for number in places for one in ast.walk(self._visited.places[number].node))
         known = (number for one in inside if self._is_right(number := self._numbers.get(one, -1)))
         return list(dict.fromkeys(made_by[self._noted.places[one][0]] for one in known if not self._is_size(one)))
 
@@ -206,13 +213,13 @@ class Trials:
             for own, time, other in zip(self._noted.places[number], self._noted.times[number], values, strict=False)
         )
 
-    def _absent(self, wanted: Callable[[Place], bool]) -> list[int]:
+    def _absent(self, wanted: Mapping[int, int]) -> list[int]:
         """Places whose values the reference lacks, of those with the same values the first, and tuples of such: what
         has such a value first before others; behind them what is used in right values alone, as far as is known, and
         small whole numbers, which are sizes and places as a rule."""
         found: dict[tuple[int, ...], int] = {}
         for number, values in self._noted.places.items():
-            if not wanted(self._visited.places[number]):
+            if wanted and id(self._visited.places[number].node) not in wanted:
                 continue
             if not self._known.issuperset(values) or self._departs(number) is not None:
                 found.setdefault(tuple(values), number)
@@ -240,7 +247,8 @@ class Trials:
         while id(node) in self._parents and not self._noted.places.get(self._numbers.get(id(node), -1)):
             node = self._parents[id(node)]
         number = self._numbers.get(id(node), -1)
-        return int(bool(self._noted.places.get(number)) and not self._is_right(number) and not self._goes_wrong(number))
+        is_noted = bool(self._noted.places.get(number))
+        return int(is_noted and not self._is_known(number) and not self._goes_wrong(number))
 
     def returns_rightly(self, code: Code) -> bool:
         """Whether a function returns the reference's values, which no gradient flows through, and changes nothing."""
@@ -256,8 +264,11 @@ class Trials:
         if not (values := self._noted.places.get(number)):
             items = self._items(number) if number >= 0 else []
             return bool(items) and all(map(self._is_right, items))
-        is_known = self._known.issuperset(values) and self._departs(number) is None
-        return is_known and tells([self._noted.table.arrays[one] for one in values])
+        return self._is_known(number) and tells([self._noted.table.arrays[one] for one in values])
+
+    def _is_known(self, number: int) -> bool:
+        """Whether the reference has the values of a place, if only by chance."""
+        return self._known.issuperset(self._noted.places[number]) and self._departs(number) is None
 
     def _departs(self, number: int) -> int | None:
         """Which of a place's numbers is the first that none of the reference's runs has there; None if one has all."""

@@ -4,8 +4,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from twinalign.replay.edited_trees import number_of
 from twinalign.replay.likeness import SPELLED
-from twinalign.replay.small_edits import number_of
 
 
 class Wording:

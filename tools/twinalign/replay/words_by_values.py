@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.replay.aligned_code import Code
+from twinalign.replay.aligned_code import Code, last_part
 from twinalign.replay.code_text import shortened
 from twinalign.replay.edited_trees import with_nodes
 from twinalign.replay.known_arrays import are_equal
@@ -39,8 +39,10 @@ class _Words:
     def __init__(self, code: Code, place: ast.AST, of: Code, trials: Trials) -> None:
         self._code, self._of, self._trials = code, of, trials
         held = [(node, values) for node, values in trials.values_of(code, place) if isinstance(node, _HELD)]
+        # What an object holds is there before the function reads it.
+        later = [one for one in trials.values_of(code) if _is_setting(*one)]
         self._held = sorted(
-            held, key=lambda one: (isinstance(one[0], (ast.Call, ast.Subscript)), len(ast.unparse(one[0])))
+            [*held, *later], key=lambda one: (isinstance(one[0], (ast.Call, ast.Subscript)), len(ast.unparse(one[0])))
         )
         self._scope = {name: value for one in code.functions for name, value in one.__globals__.items()}
         self._made = [
@@ -57,7 +59,7 @@ class _Words:
 
     def _word(self, node: ast.expr, opened: int) -> ast.expr:
         values = self._trials.values_there(self._of, shortened(node))
-        if (held := self._holding(values)) is not None:
+        if (held := self._holding(values, last_part(ast.unparse(node)))) is not None:
             return held
         if isinstance(node, ast.Name):
             return self._of_name(node, opened)
@@ -99,12 +101,18 @@ class _Words:
         made: ast.expr = with_nodes(node, changed)
         return made
 
-    def _holding(self, theirs: Sequence[Sequence[np.ndarray]]) -> Any:
-        """What the port has the same values for, each time, a name before a call."""
-        for node, values in self._held:
-            if any(are_equal(values, one) for one in theirs):
-                return ast.parse(ast.unparse(node), mode="eval").body
-        return None
+    def _holding(self, theirs: Sequence[Sequence[np.ndarray]], name: str) -> Any:
+        """What the port has the same values for, each time: of that name if something is, and a name before a call."""
+        found = [node for node, values in self._held if any(are_equal(values, one) for one in theirs)]
+        named = (node for node in found if last_part(ast.unparse(node)) == name)
+        chosen = next(named, found[0] if found else None)
+        return None if chosen is None else ast.parse(ast.unparse(chosen), mode="eval").body
+
+
+def _is_setting(node: ast.AST, values: Sequence[np.ndarray]) -> bool:
+    """Whether it is an attribute of the object with one plain number."""
+    is_own = isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self"
+    return is_own and all(array.shape == () and array == values[0] for array in values)
 
 
 def _number(theirs: Sequence[Sequence[np.ndarray]]) -> ast.expr:
