@@ -76,8 +76,11 @@ class ForcedCall:
     given_again: dict[int, list[int]] = dataclasses.field(default_factory=dict)
     """Place of an input → further places that hold the same tensor in the reference's call, and that the port's lacks:
     keys and values of an attention, which a port may take once. Their gradients belong to that one."""
+    repeated: list[Call] = dataclasses.field(default_factory=list)
+    """The reference's further calls of the same on the same values: the port uses what this one returns for all."""
     not_judged: set[str] = dataclasses.field(default_factory=set)
-    """Gradients of parameters that other units share, where those of tensors are wrong, and these for that."""
+    """Gradients of parameters that other units share, where those of tensors are wrong, and these for that; results
+    that nothing uses."""
     steps: list[Step] = dataclasses.field(default_factory=list)
     """Tensors that the lines of its own code computed."""
     functions: dict[CodeType, Function] = dataclasses.field(default_factory=dict)

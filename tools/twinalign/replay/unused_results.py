@@ -32,6 +32,7 @@ def leave_out_unused(worker: Any, run: CaseRun, units: Sequence[ForcedCall]) -> 
             if len(usual) == len(changed) and all(map(_same, usual, changed)):
                 for found in (unit.differences, unit.port, unit.reference):
                     found.pop(name, None)
+                unit.not_judged.add(name)  # so that no cause has to leave it as it is
 
 
 def _returned(worker: Any, run: CaseRun, changed: tuple[str, int, int, int] | None = None) -> list[np.ndarray]:
