@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import paddle
 import pytest
@@ -281,5 +283,55 @@ class PaddleGates(p.Layer):
 def test_gates_in_one_convolution(tmp_path):
     images = np.random.default_rng(1).standard_normal((2, 3, 5, 4))
     found, (mine, other) = matched(tmp_path, TorchGates, PaddleGates, images)
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+    assert not any(found.alone)
+
+
+def modulated(kind, one, flat, apart):
+    """Blocks of many widths whose scale and shift come from one Linear or from two, and q, k and v from one convolution
+    over points or from three."""
+    is_port = kind is p
+
+    class Block(kind.Layer if is_port else kind.Module):
+        def __init__(self, before, width):
+            super().__init__()
+            self.skip = one(before, width)
+            if apart:
+                self.scale, self.shift = kind.Linear(20, width), kind.Linear(20, width)
+                self.q, self.k, self.v = (one(width, width) for _ in range(3))
+            else:
+                self.film, self.qkv = kind.Linear(20, 2 * width), one(width, 3 * width)
+
+        def forward(self, x, given):
+            x = self.skip(x)
+            scale, shift = (self.scale(given), self.shift(given)) if apart else self.film(given).chunk(2, -1)
+            x = (x * (1 + scale[:, :, None]) + shift[:, :, None]).tanh()
+            q, k, v = (self.q(x), self.k(x), self.v(x)) if apart else self.qkv(x).chunk(3, 1)
+            return x + q * k.tanh() * v.sin()
+
+    class Net(kind.Layer if is_port else kind.Module):
+        def __init__(self):
+            super().__init__()
+            self.given = kind.Linear(12, 20)
+            blocks = [Block(*widths) for widths in itertools.pairwise((3, 12, 16, 24, 48))]
+            self.blocks = (kind.LayerList if is_port else kind.ModuleList)(blocks)
+
+        def forward(self, x):
+            given = self.given(flat(x))
+            for block in self.blocks:
+                x = block(x, given)
+            return x
+
+    return Net
+
+
+def test_scale_and_shift_of_many_widths_and_convolutions_over_points(tmp_path):
+    points = np.random.default_rng(1).standard_normal((2, 3, 4))
+    found, (mine, other) = matched(
+        tmp_path,
+        modulated(n, lambda i, o: n.Conv1d(i, o, 1), lambda x: x.flatten(1), False),
+        modulated(p, lambda i, o: p.Conv1D(i, o, 1), lambda x: x.flatten(1), True),
+        points,
+    )
     np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
     assert not any(found.alone)

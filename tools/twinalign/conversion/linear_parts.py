@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from twinalign.conversion.layers_to_match import Matchable, Part, Signature, without_ones
 from twinalign.conversion.storage import Slot, Stored
@@ -46,34 +46,38 @@ def rows_to_fit(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[t
 
 def _best_ways(sides: Sequence[Sequence[Matchable]]) -> list[dict[_Group, Sequence[int]]]:
     """Of all ways to split the layers of each signature, or those of them that have one last name, the one that leaves
-    the fewest without a counterpart; of those the one that splits the fewest that have one of their own name, and then
-    the one that makes the fewest parts. By last names there may be several.
+    the fewest without a counterpart; of those the one that splits the fewest that have one of their own name, then the
+    one that splits those of one last name most alike, and then the one that makes the fewest parts. By last names there
+    may be several.
     """
-    counts = Counter((number, *_group(u)) for number, side in enumerate(sides) for u in side if not u.part)
-    groups: dict[_Group, list[_Group]] = {}
-    for group in counts:
-        groups.setdefault((*group[:2], ""), []).append(group)
-    found = [_cheapest(sides, counts, some) for some in (groups, {group: [group] for group in counts})]
-    return min(found, key=lambda one: one[0])[1]
+    ways: list[dict[_Group, Sequence[int]]] = [{}]
+    inputs = {shared: None for side in sides for u in side if (shared := _outputs_of(u.signature)[1])}
+    for wanted in inputs:  # what has other inputs can be no part of it
+        some = [[u for u in side if _outputs_of(u.signature)[1] == wanted] for side in sides]
+        counts = Counter((number, *_group(u)) for number, side in enumerate(some) for u in side if not u.part)
+        groups: dict[_Group, list[_Group]] = {}
+        for group in counts:
+            groups.setdefault((*group[:2], ""), []).append(group)
+        found = [_cheapest(some, counts, every) for every in (groups, {group: [group] for group in counts})]
+        best = min(found, key=lambda one: one[0])[1]
+        ways = [{**one, **more} for one, more in itertools.product(ways, best)][:_MOST_FOUND]
+    return ways
 
 
 def _cheapest(
     sides: Sequence[Sequence[Matchable]], counts: Mapping[_Group, int], groups: Mapping[_Group, Sequence[_Group]]
-) -> tuple[tuple[int, int, int], list[dict[_Group, Sequence[int]]]]:
+) -> tuple[tuple[int, int, int, int], list[dict[_Group, Sequence[int]]]]:
     """The least cost, as `_best_ways` has it, and the ways that have it.
 
     `counts`: of what belongs together. `groups`: what of it is split in one way, or not at all.
     """
     every = [Counter(u.signature for u in reversed(side)) for side in sides]
-    choices = [
-        (inside, rows)
-        for (number, signature, _), inside in groups.items()
-        if len(rows := [(), *_ways_to_split(signature, every[1 - number])]) > 1
-    ]
+    ways_of = _useful_ways(every)
+    choices = [(inside, [(), *ways_of[group[:2]]]) for group, inside in groups.items() if ways_of.get(group[:2])]
     named = Counter(
         (0, *_group(u)) for u in sides[0] if (u.name, u.signature) in {(v.name, v.signature) for v in sides[1]}
     )
-    best = sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0, 0
+    best = sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0, _forms(counts, {}), 0
     found: list[dict[_Group, Sequence[int]]] = [{}]
     if math.prod(len(rows) for _, rows in choices) > _MAXIMUM_WAYS:
         return best, found
@@ -89,12 +93,31 @@ def _cheapest(
                 left[number][_part_signature(signature, count)] += times
         alone = sum(abs(left[0][signature] - left[1][signature]) for signature in {*left[0], *left[1]})
         parts = sum(counts[group] * len(way) for group, way in chosen.items())
-        cost = alone, sum(named[group] for group in chosen), parts
+        cost = alone, sum(named[group] for group in chosen), _forms(counts, chosen), parts
         if cost < best:
             best, found = cost, []
         if cost == best and len(found) < _MOST_FOUND and chosen:
             found.append(chosen)
     return best, found or [{}]
+
+
+def _forms(counts: Iterable[_Group], ways: Mapping[_Group, Sequence[int]]) -> int:
+    """In how many shares layers of each last name are split, such as two halves at every width, or not at all."""
+    shares = {group: tuple(rows / sum(way) for rows in way) for group, way in ways.items()}
+    return len({(group[0], group[2], shares.get(group, ())) for group in counts})
+
+
+def _useful_ways(every: Sequence[Counter[Signature]]) -> dict[tuple[int, Signature], list[tuple[int, ...]]]:
+    """Side and signature of layers → the ways to split them, for those alone that are more than the other side's, or
+    that are parts of such."""
+    found: dict[tuple[int, Signature], list[tuple[int, ...]]] = {}
+    waiting = [(number, signature) for number, side in enumerate(every) for signature in side - every[1 - number]]
+    while waiting:
+        number, signature = waiting.pop()
+        if (number, signature) not in found:
+            found[number, signature] = ways = _ways_to_split(signature, every[1 - number])
+            waiting += [(number, _part_signature(signature, count)) for way in ways for count in way]
+    return found
 
 
 def _group(u: Matchable) -> tuple[Signature, str]:
