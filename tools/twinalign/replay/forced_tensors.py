@@ -53,7 +53,7 @@ class ForcedTensors:
         """
         known = [self._number(tensor) for tensor in ours]
         wanted = [tensor.number for tensor in theirs]
-        if known != wanted and len({*known}) == len(known) and {*known} == {*wanted}:
+        if known != wanted and len({*known}) == len(known) == len(wanted) and {*known} == {*wanted}:
             return [known.index(number) for number in wanted]
         shapes, others = [list(tensor.shape) for tensor in ours], [tensor.shape for tensor in theirs]
         if shapes != others and sorted(shapes) == sorted(others) and all(shapes.count(one) == 1 for one in shapes):

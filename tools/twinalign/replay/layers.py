@@ -23,6 +23,7 @@ from twinalign.replay.noted_expressions import values_of
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
+from twinalign.replay.repeated_calls import added_up, children_of
 from twinalign.replay.repeating import NotRepeatedError, not_repeated
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
 from twinalign.replay.shared_values import narrowed_down
@@ -206,10 +207,10 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "call": unit.call.number,
         "path": unit.path,
         "layer": full_name(type(unit.layer)) if unit.layer is not None else unit.path,
-        "children": [child.call.number for child in unit.children],
-        "child_paths": [child.path for child in unit.children],
+        "children": [call.number for _, call in children_of(unit)],
+        "child_paths": [child.path for child, _ in children_of(unit)],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
-        "given_again": [list(places) for places in unit.given_again.items()],
+        "added_up": added_up(unit),
         "unknown": sorted({*unit.lacking, *unit.not_judged}),
         "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,

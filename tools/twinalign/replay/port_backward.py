@@ -15,6 +15,7 @@ from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import noting
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
 from twinalign.replay.mask_forms import Form
+from twinalign.replay.repeated_calls import children_of, ends_of, places_of_repeated
 from twinalign.replay.stopped_gradients import StoppedGradients
 from twinalign.replay.tensor_store import TensorStore
 
@@ -83,6 +84,8 @@ class ForcedBackward:
             for unit in units
             for place, more in unit.given_again.items()
         }
+        for place, more in (pair for unit in units for pair in places_of_repeated(unit)):
+            self._further.setdefault(place, []).extend(more)
         self._stopped = StoppedGradients(units)
         self._stopped.find(units, self._sent_back)
         self._without_graph = {
@@ -372,18 +375,16 @@ class ForcedBackward:
         number = unit.call.number
         arrays = {f"input.{i}": self._in_reference_form(t, f"input.{number}.{i}") for i, t in enumerate(unit.inputs)}
         arrays |= {name: array for name, array in unit.lacking.items() if name.startswith("input.")}
-        for child in unit.children:
+        for child, call in children_of(unit):
             number = child.call.number
             for i, tensor in enumerate(child.handed_on):
-                arrays[f"child.{number}.{i}"] = self._in_reference_form(tensor, f"output.{number}.{i}")
+                arrays[f"child.{call.number}.{i}"] = self._in_reference_form(tensor, f"output.{number}.{i}")
             lacking = ((name.split("."), array) for name, array in child.lacking.items())
-            arrays |= {f"child.{number}.{i}": array for (end, i), array in lacking if end == "output"}
+            arrays |= {f"child.{call.number}.{i}": array for (end, i), array in lacking if end == "output"}
         # All of the reference's gradients, including those of tensors that are not differentiable in the port.
-        ends = [f"output.{unit.call.number}.{i}" for i in range(len(unit.call.outputs))]
-        ends += [f"input.{child.call.number}.{i}" for child in unit.children for i in range(len(child.call.inputs))]
-        for place in ends:
-            if (found := self.seeds.get(place)) is not None:
-                arrays[f"seed.{place}"] = self.store.read(found[0])
+        for place, more in ends_of(unit):
+            if found := [self.store.read(self.seeds[one][0]) for one in (place, *more) if one in self.seeds]:
+                arrays[f"seed.{place}"] = functools.reduce(np.add, found)
             elif (stopped := self._stopped.get(place)) is not None:
                 layout = self._layouts.get(place)
                 arrays[f"seed.{place}"] = stopped if layout is None else layout.gradient_to_reference(stopped)

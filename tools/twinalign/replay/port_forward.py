@@ -30,6 +30,7 @@ from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clea
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
 from twinalign.replay.nested_tensors import Place, each_once, order_by_names, put_together, take_apart
 from twinalign.replay.regions import numbers_from, tested_apart
+from twinalign.replay.repeated_calls import same_as_before
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.replay.tried_inputs import TriedInputs
 from twinalign.verdict.array_difference import difference
@@ -132,6 +133,11 @@ class ForcedForward:
                 self.left_out[path] = f"{text}; its own code was judged with the code around it"
             if partner is None or stacked or is_packed(layer, tensors, partner):
                 # A layer without a partner counts as code of the module around it.
+                if (
+                    again := same_as_before(parent.children if parent else (), path, tensors, self.backend)
+                ) is not None:
+                    self._ordinals.pass_over(again.counted)
+                    return self._returned(again)
                 if parent is not None:
                     parent.extra.append(len(parent.children))
                 return forward(*arguments, **keywords)
@@ -140,6 +146,8 @@ class ForcedForward:
             if partner.number in self.given_up:
                 return self._without_pair(unit, forward, arguments, keywords)
             if self._standing and (known := self._standing.of(partner.number)):
+                if any(theirs.number is None for theirs in partner.outputs):  # inside of a pair that was given up
+                    return forward(*arguments, **keywords)
                 return self._returned(self._standing_in(unit, tensors, known))
             if path == LOSS and len(tensors) != len(partner.inputs):
                 # The model is at fault that returns another number: on other outputs the same loss is another.

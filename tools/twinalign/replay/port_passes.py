@@ -32,6 +32,7 @@ from twinalign.replay.path_names import PathNames
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward, same_as_own
 from twinalign.replay.regions import following
+from twinalign.replay.repeated_calls import note_repeated
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.replay.unused_results import leave_out_unused
 from twinalign.verdict.case_allowances import bound_of_classes
@@ -115,6 +116,7 @@ class Forcing:
             `judged`: paths of the layers that were; `opened`: numbers of the calls that ran without their pairs.
         """
         leave_out_unused(self._worker, forced.run, forced.units)
+        note_repeated(forced.units, self.by_number, self.store)
         state_alone = forced.wrong_in_state_alone
         self._worker.kept[KEPT] = (forced.run, self.store, forced.units, state_alone)
         judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}

@@ -281,10 +281,10 @@ class RerunUnit:
             name: tensor * 0 if gradient is None else gradient
             for (name, tensor), gradient in zip(starts.items(), found, strict=True)
         }
-        for place, further in self._report["given_again"]:
-            # The port takes this tensor once, and gives back the sum.
-            parts = [values.pop(name) for i in (place, *further) if (name := f"gradient.input.{i}") in values]
-            values |= {f"gradient.input.{place}": sum(parts)} if parts else {}
+        for name, further in self._report["added_up"]:
+            # The port has this tensor once, and gives back the sum.
+            parts = [values.pop(one) for one in (name, *further) if one in values]
+            values |= {name: sum(parts)} if parts else {}
         return values
 
     def _moved_state(self) -> dict[str, np.ndarray]:
