@@ -102,3 +102,15 @@ def test_what_ended_before_the_first_wrong_call_keeps_its_pairs() -> None:
 
 def test_padding_outside_of_the_layer_that_does_it_in_the_reference_is_judged_by_what_both_give(tmp_path: Path) -> None:
     assert causes_in(tmp_path, "PaddedOutside") == {("1", "forward"): "padding_mode"}
+
+
+@pytest.mark.parametrize(("case", "line"), [("EncodedOutside", "0.5"), ("OuterLoop", "(h * keep, c)")])
+def test_where_a_port_is_built_in_another_way_the_wrong_line_alone_is_named(
+    tmp_path: Path, case: str, line: str
+) -> None:
+    cases = CASES.with_name("structure_cases.py")
+    (fault,) = locate(RunSettings(f"{cases}:{case}", tmp_path / "out")).faults
+    assert (fault.paddle_layer, fault.phase) == ("", "forward")
+    assert fault.explanation is not None
+    lines = cases.read_text(encoding="utf-8").splitlines()
+    assert any(line in lines[number - 1] for _, number, _ in fault.explanation.evidence["lines_of_port"])

@@ -6,6 +6,7 @@ Without the pair both are code of one region, whose end results are judged. Wher
 nothing inside it is wrong.
 """
 
+import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from twinalign.replay.forced_call import ForcedCall
@@ -16,7 +17,7 @@ CLEARLY_LESS = 0.1
 after the other the second keeps its own difference, so that without the first pair its end differs no less."""
 _ROUNDS = 4
 """So often wrong layers of a unit are tested, every other one each time."""
-_UNTOUCHED = 0.01
+_UNTOUCHED, _MOST = 0.01, 1e300
 """An end whose difference changes by less than this share is another layer's."""
 
 
@@ -83,15 +84,23 @@ def borne_out(
     """
     # Behind these the port calls a layer without a partner, and the reference's counterpart calls one inside.
     moved = {n for n in places if unit.children[n].call.number in with_extra_layers and n + 1 in unit.extra}
-    moved |= {n for n in places if unit.children[n].call.number in more or _pads_outside(unit, unit.children[n])}
+    children = {place: unit.children[place] for place in places}
+    moved |= {n for n, one in children.items() if one.call.number in more or _pads_outside(unit, one)}
+    moved |= {n for n, one in children.items() if _does_another_thing(unit, one)}
     known = {*unit.wrong_ends(), *(end for place in moved for end in behind[place])}
+    known |= {end for child in children.values() for end in _of_other_shape(child)}
 
     def to_give_up(tried: ForcedCall) -> set[int]:
         return {
             unit.children[place].call.number
             for place in places
-            if place in moved or _mended([(_relative(unit, end), _relative(tried, end)) for end in behind[place]])
+            if place in moved
+            or _is_given_outside(unit.children[place], tried)
+            or _mended(ends_of(tried, behind[place]))
         }
+
+    def ends_of(tried: ForcedCall, ends: Iterable[str]) -> list[tuple[float, float]]:
+        return [(_relative(unit, end), _relative(tried, end)) for end in ends]
 
     return to_give_up, lambda tried: tried.wrong_ends().keys() <= known
 
@@ -113,10 +122,37 @@ def _pads_outside(unit: ForcedCall, child: ForcedCall) -> bool:
 
 def _mended(ends: Sequence[tuple[float, float]]) -> bool:
     """Whether ends are right now, or differ clearly less, and none differs more."""
-    touched = [(was, left) for was, left in ends if not abs(left - was) <= _UNTOUCHED * was]
+    # Where shapes differ, a difference is infinite.
+    touched = [(was, left) for was, left in ends if left != was and not abs(left - was) <= _UNTOUCHED * min(was, _MOST)]
     return all(left < CLEARLY_LESS * was for was, left in touched) and (
         bool(touched) or not any(was for was, _ in ends)
     )
+
+
+def _does_another_thing(unit: ForcedCall, child: ForcedCall) -> bool:
+    """Whether a layer is given tensors of another shape, and returns another number of them and others.
+
+    It may run through all steps where its partner makes one.
+    """
+    of_other_shape = any(
+        _relative(unit, f"input.{child.label}.{number}") == math.inf for number in range(len(child.given))
+    )
+    return of_other_shape and len(child.outputs) != len(child.call.outputs) and bool(child.wrong_ends())
+
+
+def _of_other_shape(child: ForcedCall) -> set[str]:
+    """What a layer gives to those inside in another shape than the reference's does."""
+    ends = {f"input.{inner.label}.{number}" for inner in child.children for number in range(len(inner.given))}
+    return {end for end in ends if _relative(child, end) == math.inf}
+
+
+def _is_given_outside(child: ForcedCall, tried: ForcedCall) -> bool:
+    """Whether the layers inside are given something of the right shape once the pair is given up, and were not before.
+
+    A port may do outside of a layer what the reference does in it, such as an encoding of positions.
+    """
+    ends = _of_other_shape(child)
+    return bool(ends) and all(_relative(tried, end) < math.inf for end in ends)
 
 
 def _relative(unit: ForcedCall, end: str) -> float:
