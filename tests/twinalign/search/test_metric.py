@@ -14,8 +14,10 @@ sys.path.insert(0, str(HERE))
 
 import metric_faults  # noqa: E402
 
+from twinalign.recorder.recorder import RunSettings  # noqa: E402
 from twinalign.search.components import ComponentContext  # noqa: E402
 from twinalign.search.faults import Fault  # noqa: E402
+from twinalign.search.locator import locate as whole_case  # noqa: E402
 from twinalign.search.metric import locate_metric  # noqa: E402
 
 CASE = HERE / "metric_case.py"
@@ -112,3 +114,8 @@ def test_numbers_of_a_wrong_model_count_only_if_no_layer_is_known_to_be_wrong(
     # The port's evaluation calls other layers than the reference's, so nothing can be put in place of what they return.
     found = locate(processes, folder, "Accuracies", "layer_called_alone", is_wrong_before=known, explain=False)
     assert [fault.evidence["on_reference_outputs"] for fault in found] == ([] if known else [False])
+
+
+def test_an_array_that_a_method_of_a_right_model_returns_is_located(tmp_path: Path) -> None:
+    found = whole_case(RunSettings(f"{HERE / 'sampling_cases.py'}:Sampled", tmp_path / "out"))
+    assert [(fault.paddle_layer, fault.phase) for fault in found.faults] == [("metric", "metric")]

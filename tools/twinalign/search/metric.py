@@ -27,7 +27,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
     """The fault of the metric (component `metric`), if there is one.
 
     An evaluation that cannot be given what the reference's model returned shows what is wrong in the model, too. Where
-    a layer is wrong, or an array that `Case.evaluate` returns differs, such a metric is blamed only if a cause within
+    a layer is wrong, such a metric is blamed only if a cause within
     it is proven.
     """
     if STAGE not in context.stages or STAGE not in context.weights:
@@ -44,8 +44,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
         wrong = differing(results["ref"], results["paddle"])
     faults, functions = [], context.functions_of_port() if wrong else {}
     if wrong and not _follows(context, paths, results["ref"], variations):
-        arrays_differ = any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
-        inherited = not answer["isolated"] and (context.is_wrong_before or arrays_differ)
+        inherited = not answer["isolated"] and context.is_wrong_before
         inherited = inherited or (answer["whole"] and context.data_is_wrong)
         given = {"reference": str(paths["ref"]), "variations": variations, "weights": weights["paddle"]}
         given["names"] = sorted({name.partition(PART)[0] for name in wrong})
