@@ -213,3 +213,9 @@ def test_the_tensors_of_a_layer_have_values_too() -> None:
     )
     found = [edit.to_json() for edit in edits]
     assert {"before": "self.table.pow(2).sum()", "after": "self.table.pow(2).sum(1)"} in found[:4]
+
+
+def test_entries_of_dictionaries_have_values() -> None:
+    made = module("def fit(x):\n    found = {'total': x * 2}\n    return found['total']\n", "ours_of_entries")
+    values = values_in(lambda: made.fit(paddle.to_tensor(X)))[made.fit.__code__]
+    assert values["found['total']"][0][1][0] == pytest.approx(2 * X[0])

@@ -108,3 +108,18 @@ def shared(x, scale=0.5, *, shift=2, other=3):
     found = distances(known, wrong_parts(known, [], ["shared"], []), {})
     values = [*known[0].tree.args.defaults, *known[0].tree.args.kw_defaults]
     assert [found.get(id(value)) for value in values] == [1, 1, None]
+
+
+def test_gradients_are_made_by_what_is_sent_back_which_stays_as_it_is() -> None:
+    texts = (
+        ("def fit(loss, ps):\n    (loss / 2).backward()\n    note(norm(ps))\n    return loss", "fit"),
+        (
+            "def norm(ps):\n    return sum(p.grad for p in ps)",
+            "norm",
+        ),
+    )
+    known = [one for text, name in texts if (one := parsed(text, "port.py", 1, name, "paddle")) is not None]
+    of_norm = distances(known, [(known[1], known[1].tree.body[0])], {})
+    assert distance_of("loss / 2", known, of_norm) is not None
+    of_loss = distances(known, [(known[0], known[0].tree.body[-1])], {})
+    assert distance_of("loss / 2", known, of_loss) is None

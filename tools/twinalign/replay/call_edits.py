@@ -29,7 +29,7 @@ _SWITCHES = {
 }
 """Function → keywords with what they are not where they are left out."""
 _RANGES = "range", "arange"
-_TRANSPOSING, _RESHAPING = ("transpose", "permute"), ("reshape", "view")
+TRANSPOSING, RESHAPING = ("transpose", "permute"), ("reshape", "view")
 
 
 def of_call(node: ast.expr) -> Iterator[ast.expr]:
@@ -213,15 +213,14 @@ def _with_exchanged_sizes(node: ast.Call) -> Iterator[ast.expr]:
     """Axes taken apart in another order, for the same shape: `x.reshape([n, h, d]).transpose([1, 0, 2])` for
     `x.reshape([n, d, h]).transpose([2, 0, 1])`."""
     function = node.func
-    if not isinstance(function, ast.Attribute) or function.attr not in _TRANSPOSING:
+    if not isinstance(function, ast.Attribute) or function.attr not in TRANSPOSING:
         return
     inner = function.value
-    if not isinstance(inner, ast.Call) or getattr(inner.func, "attr", "") not in _RESHAPING:
+    if not isinstance(inner, ast.Call) or getattr(inner.func, "attr", "") not in RESHAPING:
         return
-    (sizes, reshaped), (axes, transposed) = _listed(inner), _listed(node)
-    places = [axis.value for axis in axes if isinstance(axis, ast.Constant) and type(axis.value) is int]
-    if sorted(places) != [*range(len(sizes))]:
+    if (both := taken_apart(inner, node)) is None:
         return
+    (sizes, reshaped), (places, transposed) = both
     for one, other in itertools.combinations(range(len(sizes)), 2):
         if ast.dump(sizes[one]) != ast.dump(sizes[other]):
             places_of = {**dict(zip(places, places, strict=True)), one: other, other: one}
@@ -234,9 +233,19 @@ def _with_exchanged_sizes(node: ast.Call) -> Iterator[ast.expr]:
             yield made if order == sorted(order) else transposed([ast.Constant(at) for at in order], name)
 
 
+def taken_apart(
+    reshape: ast.Call, transposition: ast.Call
+) -> tuple[tuple[list[ast.expr], Callable[..., ast.Call]], tuple[list[int], Callable[..., ast.Call]]] | None:
+    """The sizes of the one and the axes of the other, each with what makes the call of others; None if the axes are not
+    all of them in some order."""
+    (sizes, reshaped), (axes, transposed) = _listed(reshape), _listed(transposition)
+    places = [axis.value for axis in axes if isinstance(axis, ast.Constant) and type(axis.value) is int]
+    return ((sizes, reshaped), (places, transposed)) if sorted(places) == [*range(len(sizes))] else None
+
+
 def sizes_of_two(node: ast.expr) -> ast.Call | None:
     """`x.reshape([b, a])` for `x.reshape([a, b])`; None for anything else."""
-    if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in _RESHAPING:
+    if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in RESHAPING:
         return None
     sizes, reshaped = _listed(node)
     return reshaped([sizes[1], sizes[0]], node.func) if len(sizes) == 2 else None
@@ -289,6 +298,16 @@ def is_no_count(node: ast.expr) -> bool:
     """Whether it is a number below one."""
     value = node.value if isinstance(node, ast.Constant) else None
     return isinstance(node, ast.UnaryOp) or (isinstance(value, int) and value <= 0)
+
+
+def negated(parts: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Flags that branches ask, the other way round."""
+    for node in (one for part in parts for one in ast.walk(part) if isinstance(one, (ast.If, ast.IfExp))):
+        test = node.test
+        if isinstance(test, (ast.Name, ast.Attribute)):
+            yield test, ast.UnaryOp(ast.Not(), test)
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            yield test, test.operand
 
 
 def additions(nodes: Iterable[ast.AST]) -> list[ast.BinOp]:

@@ -32,14 +32,12 @@ from twinalign.replay.torch_in_paddle import NotSpelledError, in_paddle
 
 _SAME = 1e-6
 """Relative: two names stand for one value."""
-_MOST = 40
-"""Edits, the likeliest first."""
+_MOST, _MOST_NAMES = 40, 16
+"""Edits, the likeliest first, and so many more of names, which are alike whatever the reference does with them."""
 _NAMES, _FORMS = 2, 4
 """So many names of the port may stand for one of the reference's, and so many forms may an expression take."""
-_LEAST = 0.3
-"""Share of equal words that two expressions have at least."""
-_ABSENT = 0.3
-"""What it adds to that share if one side's value is absent on the other side."""
+_LEAST, _ABSENT = 0.3, 0.3
+"""Share of equal words that two expressions have at least; what one side's value adds that the other side lacks."""
 _WITHIN = 0.6
 """That share at least, where the reference does something with a value that the port hands on as it is."""
 _LATER = 0.25
@@ -123,7 +121,9 @@ def grafts(
         made = [form for of, others_named, some in wanted for form in _forms(of, others_named, some, named, ours)]
         later = _LATER * delays(code)
         found += ((likely - later, edit) for likely, edit in _edits(code, named, theirs_all, made, far))
-    return [edit for _, edit in sorted(found, key=lambda one: (late(one[1]), -one[0]))[:_MOST]]
+    ranked = [edit for _, edit in sorted(found, key=lambda one: (late(one[1]), -one[0]))]
+    names = [edit for edit in ranked[_MOST:] if isinstance(edit.old, (ast.Name, ast.Attribute))]
+    return ranked[:_MOST] + names[:_MOST_NAMES]
 
 
 def in_words_of_port(
@@ -215,7 +215,7 @@ def names_of_values(code: Code, node: ast.AST, named: Values) -> dict[str, list[
         one = waiting.pop()
         if getattr(one, "id", "") in bound:
             continue
-        if isinstance(one, (ast.Name, ast.Attribute)) and (written := ast.unparse(one)) in named:
+        if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) and (written := ast.unparse(one)) in named:
             found.setdefault(written, []).append(one)
             continue
         if isinstance(one, ast.Name):

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.aligned_code import Code, last_part, line_of
+from twinalign.replay.arguments_of_namesakes import arguments_of_namesakes
 from twinalign.replay.assignment_edits import assignment_edits, repeated_edits, sibling_edits
 from twinalign.replay.code_text import AS_WRITTEN, shortened, shortened_both
 from twinalign.replay.counted_elements import counted_elements
 from twinalign.replay.edited_trees import number_of, times, with_nodes
+from twinalign.replay.exchanged_axes import exchanged_axes
 from twinalign.replay.exchanged_parts import exchangeable
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.guarded import guarded
@@ -259,10 +261,12 @@ def edits_of_function(code: Code, theirs: Sequence[ast.AST], known: Sequence[Cod
     parts = [*code.tree.body, *code.tree.args.defaults]
     yield from (PartsExchanged(code, *both) for both in exchangeable([code.tree]))
     of_function = (left_out_names, left_out_masks, left_out_factors)
-    lacking = left_out_arguments(code, parts, known), *(find(code, parts) for find in of_function)
     nodes = [node for part in theirs for node in ast.walk(part)]
+    arguments = left_out_arguments(code, parts, known), arguments_of_namesakes(parts, nodes)
+    lacking = *arguments, *(find(code, parts) for find in of_function)
     plain = plain_edits(parts, nodes, ast.walk(code.tree))
-    yield from (BothEdits(code, *one, HelperEdit(code, *other)) for one, other in repeated_edits(code.tree))
+    pairs = itertools.chain(exchanged_axes(code.tree), repeated_edits(code.tree))
+    yield from (BothEdits(code, *one, HelperEdit(code, *other)) for one, other in pairs)
     others = assignment_edits(code.tree), sibling_edits(code.tree), counted_elements(parts), own_copies(code.tree)
     around = lacking_calls(code, parts, nodes, known)
     edits = itertools.chain(*lacking, *others, sibling_functions(code), shares_of_ranges(code.tree), plain, around)
@@ -306,6 +310,8 @@ def _rank(edit: HelperEdit) -> int:
     if isinstance(edit.old, ast.Constant):  # whole numbers may be axes and places, which fit no scale by chance
         both = (edit.old.value, getattr(edit.new, "value", None))
         return 1 if all(isinstance(one, int) for one in both) else 2
+    if isinstance(getattr(edit.new, "op", None), ast.Not):
+        return 1
     scales = isinstance(edit.new, (ast.UnaryOp, ast.Call)) or isinstance(getattr(edit.new, "op", None), ast.Mult)
     if scales and edit.old in _given_to(edit.new):
         if isinstance(edit.new, ast.BinOp) and isinstance(edit.new.right, ast.Name):  # a square, or what is lacking

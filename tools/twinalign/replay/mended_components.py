@@ -75,7 +75,9 @@ def training_mended(
             found = found or one.wrong()
         return found
 
-    component = Component(worker, run, wrong, [_said(first)], _layers(worker, training.STAGE))
+    # As long as the reference's was, whose values at its end are known.
+    as_long = functools.partial(run, most=training.steps_of(runs[-1].right))
+    component = Component(worker, as_long, wrong, [_said(first)], _layers(worker, training.STAGE))
     component.right = runs[0].right.keys() - first.keys()
     if any(name.startswith(WEIGHT_NORM) for name in first if first[name] == min(first.values())):
         component.likely = other_groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -21,8 +21,8 @@ _MOST_LINES = 400
 _OF_LAYERS = "_parameters", "_buffers"
 """Attributes that hold the tensors of a layer of either framework."""
 Values = dict[str, list[Print]]
-"""Name, or attribute of an object as `self.name` → what it was at the end of each of the first calls, and plain numbers
-before that as well; a parameter or buffer of a layer, at the beginning."""
+"""Name, or attribute of an object as `self.name`, or entry as `name['key']` → what it was at the end of each of the
+first calls, and plain numbers before that as well; a parameter or buffer of a layer, at the beginning."""
 
 
 def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None = None) -> dict[CodeType, Values]:
@@ -35,7 +35,7 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
 
     def note(code: CodeType, named: Iterable[tuple[str, Any]]) -> None:
         known = found.setdefault(code, {})
-        for name, value in named:
+        for name, value in (pair for one in named for pair in _with_entries(*one)):
             if (made := _print(value)) is not None and made not in known.setdefault(name, []):
                 known[name].append(made)
 
@@ -72,6 +72,13 @@ def values_in(run: Callable[[], Any], functions: dict[CodeType, Function] | None
     with contextlib.nullcontext() if sys.gettrace() is not None else tracing(enter):
         run()
     return found
+
+
+def _with_entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A name with its value, and each entry of a dictionary as `name['key']`."""
+    yield name, value
+    if type(value) is dict and len(value) <= _SAMPLES:
+        yield from ((f"{name}[{key!r}]", one) for key, one in value.items() if isinstance(key, str))
 
 
 def array_of(value: Any) -> np.ndarray | None:

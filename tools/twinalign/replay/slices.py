@@ -16,6 +16,7 @@ _IN_PLACE = frozenset(
 """Methods that change what they belong to."""
 _OF_OBJECTS = "__init__", "__call__", "forward"
 """Methods that run where a class is named: where an object is made, or called."""
+_GRADIENT, _BACKWARD = "grad", "backward"
 FAR = 1_000
 """The distance of what no wrong value is made of, as far as names tell."""
 _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
@@ -179,13 +180,16 @@ def _defaults(code: Code, names: Collection[str]) -> list[ast.expr]:
 
 def _may_change(value: ast.expr | None) -> set[str]:
     """Names of what a call may change: the object of a method, and what it is given, as in `ema.step(net)`."""
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr == _BACKWARD:
         return set()
     return {one.id for one in (value.func.value, *value.args) if isinstance(one, ast.Name)}
 
 
 def _kept(code: Code, attributes: Set[str]) -> Iterable[ast.AST]:
-    """What a function keeps in attributes of these names, or in what it has of them."""
+    """What a function keeps in attributes of these names, or in what it has of them; as gradients, what it sends
+    back."""
+    if _GRADIENT in attributes:
+        yield from (call for call in code.calls if getattr(call.func, "attr", "") == _BACKWARD)
     for node in code.nodes if attributes & code.names else ():
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

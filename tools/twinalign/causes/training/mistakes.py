@@ -80,7 +80,7 @@ def _before_steps(subject: TrainingSubject) -> bool:
 
 
 enter_rows("train", TrainingSubject, "finish", (
-    ("curve_scaled", "a curve is recorded in another unit, while the training is the same", {},
+    ("curve_scaled", "a curve differs by a factor alone, and the weights train the same", {},
      lambda s: {f"{name} times {factor:.6g}": _scaling(name, factor) for name, factor in _factors(s)}),
 ))  # fmt: skip
 enter_rows("train", TrainingSubject, "around", (
