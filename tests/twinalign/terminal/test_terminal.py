@@ -221,3 +221,11 @@ def test_a_failed_assertion_begins_with_the_first_cause() -> None:
         check(RunResult("net", {"forward": wrong}, {}, 3.0, located=LocateResult("net", causes)))
     with pytest.raises(AssertionError, match=r"^logits: far off; net diverged\n"):
         check(RunResult("net", {"forward": wrong}, {}, 3.0))
+
+
+def test_what_a_fixed_threshold_says_is_said_not_to_count() -> None:
+    tensors = [TensorVerdict("logits", "aligned", "", max_abs=1e-5, fp64_rel=1e-15, noise_ratio=1.0)]
+    said = "The last column is what reprod_log's fixed threshold of 1e-06 would say of the float32 runs"
+    for classic, is_said in ((Classic(False, 1e-6, ["logits"], None), True), (PASSED, False)):
+        text = printed(RunResult("net", {"forward": Comparison("aligned", tensors, classic)}, {}, 3.0))
+        assert (said in text) == is_said

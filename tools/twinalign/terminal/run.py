@@ -28,6 +28,10 @@ from twinalign.terminal.training import print_training
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
 
 _SHOWN, _SHOWN_UNCOUNTED = 5, 2
+_OF_THRESHOLD = (
+    "The last column is what reprod_log's fixed threshold of 1e-06 would say of the float32 runs; the verdict does not"
+    " depend on it."
+)
 
 
 def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: Path | None = None) -> None:
@@ -45,6 +49,8 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
             "initial", Text(verdict, style=COLOURS.get(mark, "yellow")), str(initial["tensors"]), "–", "–", "–"
         )
     console.print(stages)
+    if any(one["verdict"] == ALIGNED and not one["classic"]["passed"] for one in found["stages"].values()):
+        print_text(console, _OF_THRESHOLD, "dim")
     for stage, comparison in found["stages"].items():
         _print_faults(console, stage, comparison)
         for note in comparison["notes"]:
