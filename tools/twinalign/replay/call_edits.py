@@ -300,16 +300,6 @@ def is_no_count(node: ast.expr) -> bool:
     return isinstance(node, ast.UnaryOp) or (isinstance(value, int) and value <= 0)
 
 
-def negated(parts: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Flags that branches ask, the other way round."""
-    for node in (one for part in parts for one in ast.walk(part) if isinstance(one, (ast.If, ast.IfExp))):
-        test = node.test
-        if isinstance(test, (ast.Name, ast.Attribute)):
-            yield test, ast.UnaryOp(ast.Not(), test)
-        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            yield test, test.operand
-
-
 def additions(nodes: Iterable[ast.AST]) -> list[ast.BinOp]:
     """Sums and differences."""
     return [one for one in nodes if isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Add, ast.Sub))]

@@ -310,8 +310,6 @@ def _rank(edit: HelperEdit) -> int:
     if isinstance(edit.old, ast.Constant):  # whole numbers may be axes and places, which fit no scale by chance
         both = (edit.old.value, getattr(edit.new, "value", None))
         return 1 if all(isinstance(one, int) for one in both) else 2
-    if isinstance(getattr(edit.new, "op", None), ast.Not):
-        return 1
     scales = isinstance(edit.new, (ast.UnaryOp, ast.Call)) or isinstance(getattr(edit.new, "op", None), ast.Mult)
     if scales and edit.old in _given_to(edit.new):
         if isinstance(edit.new, ast.BinOp) and isinstance(edit.new.right, ast.Name):  # a square, or what is lacking

@@ -13,7 +13,6 @@ from twinalign.replay.call_edits import (
     is_no_count,
     lists_beside,
     means,
-    negated,
     of_call,
     of_size,
     one_more_or_less,
@@ -104,8 +103,7 @@ def plain_edits(parts: Sequence[ast.AST], theirs: Iterable[ast.AST], scope: Iter
         )
     for part in (one for whole in parts for one in ast.walk(whole) if isinstance(one, ast.expr)):
         yield from ((part, placed(new, part)) for new in through_all(part))
-    pairs = itertools.chain(negated(parts), (pair for part in parts for pair in of_stored_slices(part)))
-    yield from ((old, placed(new, old)) for old, new in pairs)
+    yield from ((old, placed(new, old)) for part in parts for old, new in of_stored_slices(part))
     owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}  # which are no numbers
     computed = [node for node in nodes if _is_computed(node) and id(node) not in owners]
     numbers = [one for one in nodes if id(one) not in owners]
