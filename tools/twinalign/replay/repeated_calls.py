@@ -26,9 +26,9 @@ def note_repeated(units: Sequence[ForcedCall], calls: Mapping[int, Call], store:
         inside.setdefault(call.parent, []).append(call)
 
     def alike(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same, one, other))
 
-    def _same(one: Tensor, other: Tensor) -> bool:
+    def same(one: Tensor, other: Tensor) -> bool:
         if one.number is None or other.number is None or one.shape != other.shape or one.sample != other.sample:
             return False
         return one.number == other.number or np.array_equal(store.read(one.number), store.read(other.number))
@@ -82,9 +82,13 @@ def _equal(one: Any, other: Any, backend: Any) -> bool:
 
 def places_of_repeated(unit: ForcedCall) -> Iterator[tuple[str, list[str]]]:
     """Each input and output of a unit that has further calls, and where these have the same."""
-    for end, tensors in (("input", unit.call.inputs), ("output", unit.call.outputs)):
-        for at in range(len(tensors) if unit.repeated else 0):
-            yield f"{end}.{unit.call.number}.{at}", [f"{end}.{call.number}.{at}" for call in unit.repeated]
+    for end, tensors in (("input", unit.call.inputs), ("output", unit.call.outputs)) if unit.repeated else ():
+        yield from _places(end, tensors, unit.call, unit.repeated)
+
+
+def _places(end: str, tensors: Sequence[Tensor], call: Call, others: Sequence[Call]) -> Iterator[tuple[str, list[str]]]:
+    for at in range(len(tensors)):
+        yield f"{end}.{call.number}.{at}", [f"{end}.{other.number}.{at}" for other in others]
 
 
 def children_of(unit: ForcedCall) -> list[tuple[ForcedCall, Call]]:
@@ -97,12 +101,10 @@ def children_of(unit: ForcedCall) -> list[tuple[ForcedCall, Call]]:
 def ends_of(unit: ForcedCall) -> Iterator[tuple[str, list[str]]]:
     """Where the reference's code of a unit ends, its results and its layers' inputs, each with the places elsewhere in
     the reference whose gradients the port has in it as well."""
-    for at in range(len(unit.call.outputs)):
-        yield f"output.{unit.call.number}.{at}", [f"output.{call.number}.{at}" for call in unit.repeated]
+    yield from _places("output", unit.call.outputs, unit.call, unit.repeated)
     for child, call in children_of(unit):
         outside = [one for one in child.repeated if one.parent != unit.call.number] if call is child.call else []
-        for at in range(len(call.inputs)):
-            yield f"input.{call.number}.{at}", [f"input.{one.number}.{at}" for one in outside]
+        yield from _places("input", call.inputs, call, outside)
 
 
 def added_up(unit: ForcedCall) -> list[tuple[str, list[str]]]:

@@ -27,8 +27,7 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
     """The fault of the metric (component `metric`), if there is one.
 
     An evaluation that cannot be given what the reference's model returned shows what is wrong in the model, too. Where
-    a layer is wrong, such a metric is blamed only if a cause within
-    it is proven.
+    a layer is wrong, such a metric is blamed only if a cause within it is proven.
     """
     if STAGE not in context.stages or STAGE not in context.weights:
         return []
